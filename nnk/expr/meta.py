@@ -1,0 +1,233 @@
+"""Kernel meta data: what emitter, pipeline builder, dispatcher and CPU engine must agree on.
+
+:func:`kernel_meta_of` is the one source of every binding number, parameter offset and workgroup size. Parameters are
+32-bit words: a fixed head by form, then the words of the run-time views in slot order, then the constants, then the
+run-time parameters. They are push constants; a kernel with more than :data:`MAX_PUSH_WORDS` reads the same words in
+the same order from a storage buffer bound last.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nnk import ops
+from nnk.errors import LimitError, UnsupportedOpError
+from nnk.expr.spec import ExprSpec
+
+__all__ = ["MAX_PUSH_WORDS", "KernelMeta", "Launch", "group_count_of", "kernel_meta_of", "pack_words",
+           "reduce_axis_of"]
+
+#: Vulkan guarantees 128 bytes of push constants. The limit is part of the SPIR-V, so it is the same everywhere.
+MAX_PUSH_WORDS = 32
+
+#: Fixed head words by form (emitter 7.3).
+HEADS: dict[str, tuple[str, ...]] = {
+    "elementwise": ("count", "cols"),
+    "matmul": ("count", "cols", "rows", "mm_k", "mm_batch", "mm_trans"),
+    "reduce": ("count", "cols", "rows", "vector_out"),
+}
+
+#: Threads of a workgroup, for every form.
+LOCAL_SIZE = 256
+
+#: A matmul workgroup makes a block of MATMUL_BLOCK x MATMUL_BLOCK results, MATMUL_STEP values of k at a time.
+MATMUL_BLOCK = 64
+MATMUL_STEP = 16
+
+_VEC4_VIEWS = frozenset(ops.VIEW_BY_NAME[name].code for name in ("linear", "row_broadcast", "col_broadcast"))
+_GRID_OPERANDS = frozenset(ops.OPERAND_BY_NAME[name].code for name in ("row", "col", "batch"))
+_INDEX_VIEWS = frozenset(ops.VIEW_BY_NAME[name].code for name in ("take", "row_gather"))
+
+
+@dataclass(frozen=True, slots=True)
+class KernelMeta:
+    """Everything about a kernel but its code. Bindings: inputs, outputs, then the parameter buffer if there is one."""
+
+    form: str
+    reduce_axis: int
+    has_matmul: bool
+    n_inputs: int
+    n_outputs: int
+    view_param_offsets: tuple[int, ...]
+    view_param_count: int
+    const_count: int
+    rparam_count: int
+    vec_width: int
+    prec_sig: int
+    pc_base_fixed: int
+    fold_out: int
+    fold_per_thread_row: int
+
+    @property
+    def const_offset(self) -> int:
+        """Word offset of the constants."""
+        return self.pc_base_fixed + self.view_param_count
+
+    @property
+    def rparam_offset(self) -> int:
+        """Word offset of the run-time parameters."""
+        return self.const_offset + self.const_count
+
+    @property
+    def param_words(self) -> int:
+        """Total number of parameter words."""
+        return self.rparam_offset + self.rparam_count
+
+    @property
+    def params_in_buffer(self) -> bool:
+        """Whether the parameters travel in a storage buffer instead of push constants."""
+        return self.param_words > MAX_PUSH_WORDS
+
+    @property
+    def binding_count(self) -> int:
+        """Number of storage buffers that the kernel binds, all in set 0."""
+        return self.n_inputs + self.n_outputs + int(self.params_in_buffer)
+
+    @property
+    def local_size(self) -> tuple[int, int, int]:
+        """Workgroup size."""
+        return (LOCAL_SIZE, 1, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """The run-time side of a kernel: shape data and values, none of which is part of its key.
+
+    ``view_params`` holds one tuple of u32 words for each input slot (empty for views without run-time words).
+    ``vector_out``: the result of a reduce kernel is one value a row. ``mm_trans``: bit 0 transposes a, bit 1 b.
+    """
+
+    rows: int
+    cols: int
+    view_params: tuple[tuple[int, ...], ...]
+    const_bits: tuple[int, ...] = ()
+    rparam_bits: tuple[int, ...] = ()
+    vector_out: bool = False
+    mm_k: int = 0
+    mm_batch: int = 1
+    mm_trans: int = 0
+
+    @property
+    def out_count(self) -> int:
+        """Number of elements of one output."""
+        return self.rows if self.vector_out else self.rows * self.cols
+
+
+def reduce_axis_of(spec: ExprSpec) -> int:
+    """Return the reduce axis (exprspec 3.10): -1 none, 0 row reductions, 1 column reductions, -2 both."""
+    axes = {ops.VIEW_BY_CODE[view.kind].axis for view in spec.views}
+    axes |= {ops.OP_BY_CODE[instr.op].axis for instr in spec.instrs}
+    axes.discard(-1)
+    if not axes:
+        return -1
+    return axes.pop() if len(axes) == 1 else -2
+
+
+def index_slots_of(spec: ExprSpec) -> frozenset[int]:
+    """Return the input slots that hold integer indices for another slot's view."""
+    return frozenset(view.param for view in spec.views if view.kind in _INDEX_VIEWS)
+
+
+def _form_of(spec: ExprSpec, axis: int) -> str:
+    if spec.fold is not None:
+        raise UnsupportedOpError("This version encodes folds but does not run them yet", op="fold")
+    if axis == -1:
+        return "elementwise" if spec.matmul is None else "matmul"
+    if axis == 0 and spec.matmul is None:
+        return "reduce"
+    what = {0: "a row reduction over a matmul", 1: "a column reduction", -2: "row and column reductions"}[axis]
+    raise UnsupportedOpError(f"This version does not run {what} in one kernel", op="reduce")
+
+
+def _vec_width_of(spec: ExprSpec, axis: int) -> int:
+    """Return the vector width (emitter 7.5)."""
+    if spec.fold is not None or axis >= 0 or spec.matmul is not None:
+        return 1
+    if any(view.kind not in _VEC4_VIEWS for view in spec.views):
+        return 1
+    operands = (operand for instr in spec.instrs
+                for operand in (instr.a, instr.b, instr.c)[:ops.OP_BY_CODE[instr.op].arity])
+    return 1 if any(operand.kind in _GRID_OPERANDS for operand in operands) else 4
+
+
+def kernel_meta_of(spec: ExprSpec, prec_sig: int = 0) -> KernelMeta:
+    """Return the meta data of the kernel of a canonical ``spec``.
+
+    Raises
+    ------
+    UnsupportedOpError
+        If this version has no kernel shape for the spec.
+    """
+    if prec_sig:
+        raise UnsupportedOpError(f"Expected precision signature 0, got {prec_sig:#x}: this version runs float32 only",
+                                 op="prec_sig")
+    axis = reduce_axis_of(spec)
+    form = _form_of(spec, axis)
+    offsets: list[int] = []
+    cursor = len(HEADS[form])
+    for view in spec.views:
+        offsets.append(cursor)
+        cursor += ops.view_param_words(view.kind, view.param)
+    return KernelMeta(
+        form=form,
+        reduce_axis=axis,
+        has_matmul=spec.matmul is not None,
+        n_inputs=len(spec.views),
+        n_outputs=1 + len(spec.extras),
+        view_param_offsets=tuple(offsets),
+        view_param_count=cursor - len(HEADS[form]),
+        const_count=len(spec.const_bits),
+        rparam_count=len(spec.rparam_bits),
+        vec_width=_vec_width_of(spec, axis),
+        prec_sig=prec_sig,
+        pc_base_fixed=len(HEADS[form]),
+        fold_out=0,
+        fold_per_thread_row=0,
+    )
+
+
+def pack_words(meta: KernelMeta, launch: Launch) -> bytes:
+    """Return the parameter words of a launch, little-endian.
+
+    Raises
+    ------
+    LimitError
+        If the grid has more than 2**32 - 1 elements.
+    """
+    count = launch.rows * launch.cols
+    if count > 0xFFFFFFFF:
+        raise LimitError(f"Expected at most 4294967295 elements in one kernel, got {launch.rows} x {launch.cols}",
+                         limit="elements", requested=count, maximum=0xFFFFFFFF)
+    values = {"count": count, "cols": launch.cols, "rows": launch.rows, "vector_out": int(launch.vector_out),
+              "mm_k": launch.mm_k, "mm_batch": launch.mm_batch, "mm_trans": launch.mm_trans}
+    words: list[int] = [values[name] for name in HEADS[meta.form]]
+    for params in launch.view_params:
+        words.extend(params)
+    words.extend(launch.const_bits)
+    words.extend(launch.rparam_bits)
+    assert len(words) == meta.param_words, (len(words), meta)
+    return struct.pack(f"<{len(words)}I", *words)
+
+
+def _ceil_div(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def group_count_of(meta: KernelMeta, launch: Launch) -> int:
+    """Return the number of workgroups that cover a launch.
+
+    Every kernel strides over its work by the number of workgroups, so a device that takes fewer may run fewer.
+    """
+    if meta.form == "elementwise":
+        return _ceil_div(launch.rows * launch.cols, LOCAL_SIZE * meta.vec_width)
+    if meta.form == "reduce":
+        return launch.rows
+    rows_per_batch = launch.rows // launch.mm_batch
+    return _ceil_div(launch.cols, MATMUL_BLOCK) * _ceil_div(rows_per_batch, MATMUL_BLOCK) * launch.mm_batch
+
+
+def words_of_views(params: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
+    """Return view parameters as u32 words (negative offsets and strides modulo 2**32)."""
+    return tuple(tuple(value & 0xFFFFFFFF for value in words) for words in params)

@@ -1,0 +1,70 @@
+"""The numerics contract as data: which exact function and which order every op has.
+
+The texts of :data:`FUNCTIONS` are valid C and valid GLSL at once: they call the functions of ``include/nnk_math.h``,
+the one source that the CPU engine compiles and the emitter pastes. The emitter formats them; setup.py writes them
+into a C header for the CPU engine. docs/numerics.md is the normative text behind both.
+
+This module imports nothing, so that setup.py can run it beside :mod:`nnk.ops`.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "CONTRACT_VERSION",
+    "FUNCTIONS",
+    "MATMUL_PAD_A_BITS",
+    "MATMUL_PAD_B_BITS",
+    "MAX_IDENTITY_BITS",
+    "NAN_BITS",
+    "REDUCE_CHUNK",
+    "REDUCE_LANES",
+    "SUM_IDENTITY_BITS",
+]
+
+#: Raised with every change of a result bit. A change of it must come with a new ``GENERATOR_VERSION``.
+CONTRACT_VERSION = 1
+
+#: The only NaN at an observable point (R4).
+NAN_BITS = 0x7FC00000
+
+#: Rule R7: a row is cut into chunks, a chunk is summed by lanes and a tree; chunk results form a new row.
+REDUCE_CHUNK = 16384
+REDUCE_LANES = 256
+
+#: Sums start from -0.0, the true additive identity (R5); maxima from -inf.
+SUM_IDENTITY_BITS = 0x80000000
+MAX_IDENTITY_BITS = 0xFF800000
+
+#: Operands that pad the K axis of a matmul tile: their product is -0.0, which changes no sum (R5).
+MATMUL_PAD_A_BITS = 0x80000000
+MATMUL_PAD_B_BITS = 0x00000000
+
+#: Op name -> expression over the float operands a, b, c. Negation, absolute value, maximum, minimum and select work
+#: on bit patterns (R2c, R3); + - * are single IEEE operations (R1); the rest are functions of nnk_math.h.
+FUNCTIONS: dict[str, str] = {
+    "neg": "U2F(F2U({a})^0x80000000u)",
+    "exp": "nn_exp({a})",
+    "log": "nn_log({a})",
+    "sqrt": "nn_sqrt({a})",
+    "rsqrt": "nn_rsqrt({a})",
+    "abs": "U2F(F2U({a})&0x7fffffffu)",
+    "tanh": "nn_tanh({a})",
+    "add": "({a})+({b})",
+    "sub": "({a})-({b})",
+    "mul": "({a})*({b})",
+    "div": "nn_div({a},{b})",
+    "max": "U2F(nn_max(F2U({a}),F2U({b})))",
+    "min": "U2F(nn_min(F2U({a}),F2U({b})))",
+    "lt": "U2F(SEL(({a})<({b}),0x3f800000u,0u))",
+    "le": "U2F(SEL(({a})<=({b}),0x3f800000u,0u))",
+    "gt": "U2F(SEL(({a})>({b}),0x3f800000u,0u))",
+    "ge": "U2F(SEL(({a})>=({b}),0x3f800000u,0u))",
+    "eq": "U2F(SEL(({a})==({b}),0x3f800000u,0u))",
+    "ne": "U2F(SEL(({a})!=({b}),0x3f800000u,0u))",
+    "select": "U2F(SEL((F2U({a})&0x7fffffffu)!=0u,F2U({b}),F2U({c})))",
+    "erf": "nn_erf({a})",
+    "sigmoid": "nn_sigmoid({a})",
+    "silu": "nn_silu({a})",
+    "gelu": "nn_gelu({a})",
+    "gelu_tanh": "nn_gelu_tanh({a})",
+}
