@@ -67,4 +67,5 @@ FUNCTIONS: dict[str, str] = {
     "silu": "nn_silu({a})",
     "gelu": "nn_gelu({a})",
     "gelu_tanh": "nn_gelu_tanh({a})",
+    "copy": "({a})",
 }

@@ -80,6 +80,7 @@ OPS: tuple[Op, ...] = (
     Op(66, "silu", 1, "unary", "a * sigmoid(a)"),
     Op(67, "gelu", 1, "unary", "a * Phi(a), Phi the normal distribution function"),
     Op(68, "gelu_tanh", 1, "unary", "a * sigmoid(2 sqrt(2/pi) (a + 0.044715 a**3))"),
+    Op(69, "copy", 1, "unary", "a itself"),
 )
 
 
