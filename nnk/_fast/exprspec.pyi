@@ -1,0 +1,9 @@
+from typing import Any
+
+from _typeshed import ReadableBuffer
+
+VERSION: int
+
+def encode(spec: tuple[Any, ...]) -> bytes: ...
+def decode(data: ReadableBuffer) -> tuple[Any, ...]: ...
+def spec_key(spec: tuple[Any, ...]) -> int: ...
