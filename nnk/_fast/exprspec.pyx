@@ -52,6 +52,13 @@ cdef int _fill_tables() except -1:
 _fill_tables()
 
 
+cdef tuple _tuple(object part):
+    """Return ``part`` typed as a tuple; unlike a typed assignment this accepts named tuples."""
+    if not isinstance(part, tuple):
+        raise ExprError(f"Expected a tuple as part of an ExprSpec, got {type(part).__name__}", op="encode")
+    return <tuple>part
+
+
 # ---------------------------------------------------------------------------------------------- writing
 
 cdef struct Writer:
@@ -88,17 +95,16 @@ cdef int _put_instr(Writer* w, tuple instr) except -1:
     _put_u8(w, instr[0], "op")
     _put_u8(w, instr[1], "dst")
     for slot in range(2, 5):
-        operand = instr[slot]
+        operand = _tuple(instr[slot])
         _put_u8(w, operand[0], "operand kind")
         _put_u8(w, operand[1], "operand idx")
     return 0
 
 
 cdef int _put_instrs(Writer* w, tuple instrs) except -1:
-    cdef tuple instr
     _put_u32(w, len(instrs), "instruction count")
     for instr in instrs:
-        _put_instr(w, instr)
+        _put_instr(w, _tuple(instr))
     return 0
 
 
@@ -114,7 +120,7 @@ cdef int _put_matmul(Writer* w, object matmul) except -1:
     _put_u8(w, 0 if matmul is None else 1, "matmul presence")
     if matmul is None:
         return 0
-    fields = matmul
+    fields = _tuple(matmul)
     _put_u8(w, fields[0], "matmul a_input")
     _put_u8(w, fields[1], "matmul b_input")
     _put_u8(w, fields[2], "matmul trans_a")
@@ -130,17 +136,17 @@ cdef int _put_fold(Writer* w, object fold) except -1:
     _put_u8(w, 0 if fold is None else 1, "fold presence")
     if fold is None:
         return 0
-    fields = fold
+    fields = _tuple(fold)
     _put_u8(w, fields[0], "fold num_state")
     _put_u32(w, fields[1], "fold k")
-    _put_words(w, fields[2], "fold init")
-    _put_instrs(w, fields[3])
-    _put_instrs(w, fields[4])
+    _put_words(w, _tuple(fields[2]), "fold init")
+    _put_instrs(w, _tuple(fields[3]))
+    _put_instrs(w, _tuple(fields[4]))
     _put_u32(w, fields[5], "fold vec_state_len")
     _put_matmul(w, fields[6])
     _put_u8(w, 0 if fields[7] is None else 1, "vecacc presence")
     if fields[7] is not None:
-        vecacc = fields[7]
+        vecacc = _tuple(fields[7])
         for i in range(_VECACC_BYTES):
             _put_u8(w, vecacc[i], "vecacc")
     _put_u8(w, fields[8], "fold tri_skip")
@@ -151,13 +157,13 @@ cdef Py_ssize_t _fold_size(object fold) except -1:
     cdef tuple fields
     if fold is None:
         return 1
-    fields = fold
+    fields = _tuple(fold)
     return (1 + 1 + 4 + 4 + 4 * len(fields[2]) + 4 + _INSTR_BYTES * len(fields[3]) + 4 + _INSTR_BYTES * len(fields[4])
             + 4 + 1 + (0 if fields[6] is None else _MATMUL_BYTES) + 1
             + (0 if fields[7] is None else _VECACC_BYTES) + 1)
 
 
-def encode(tuple spec not None):
+def encode(object spec not None):
     """Return the payload bytes of ``spec``; see docs/formats/exprspec.md for the layout.
 
     Raises
@@ -165,10 +171,12 @@ def encode(tuple spec not None):
     ExprError
         If a value does not fit its field.
     """
-    cdef tuple instrs = spec[1], views = spec[2], consts = spec[3], rparams = spec[4], extras = spec[7], view
+    cdef tuple fields = _tuple(spec)
+    cdef tuple instrs = _tuple(fields[1]), views = _tuple(fields[2]), consts = _tuple(fields[3])
+    cdef tuple rparams = _tuple(fields[4]), extras = _tuple(fields[7]), view
     cdef Py_ssize_t size = (
         5 + 1 + 4 + 4 + 4 + _INSTR_BYTES * len(instrs) + 4 + _VIEW_BYTES * len(views) + 4 + 4 * len(consts)
-        + 4 + 4 * len(rparams) + 1 + (0 if spec[5] is None else _MATMUL_BYTES) + _fold_size(spec[6])
+        + 4 + 4 * len(rparams) + 1 + (0 if fields[5] is None else _MATMUL_BYTES) + _fold_size(fields[6])
         + 4 + len(extras))
     cdef bytes out = PyBytes_FromStringAndSize(NULL, size)
     cdef Writer w
@@ -178,18 +186,19 @@ def encode(tuple spec not None):
     w.at += 5
     _put_u8(&w, _VERSION, "version")
     _put_u32(&w, 1, "count")
-    _put_u32(&w, spec[0], "num_regs")
+    _put_u32(&w, fields[0], "num_regs")
     _put_instrs(&w, instrs)
     _put_u32(&w, len(views), "view count")
-    for view in views:
+    for part in views:
+        view = _tuple(part)
         _put_u8(&w, view[0], "view kind")
         _put_u8(&w, view[1], "view negate")
         _put_u32(&w, view[2], "view param")
         _put_u32(&w, view[3], "view param2")
     _put_words(&w, consts, "constant")
     _put_words(&w, rparams, "run-time parameter")
-    _put_matmul(&w, spec[5])
-    _put_fold(&w, spec[6])
+    _put_matmul(&w, fields[5])
+    _put_fold(&w, fields[6])
     _put_u32(&w, len(extras), "extras count")
     for extra in extras:
         _put_u8(&w, extra, "extra register")
@@ -379,11 +388,12 @@ cdef int _feed_instrs(Hash* h, tuple instrs) except -1:
     cdef tuple instr, operand
     cdef int slot
     _feed_u32(h, len(instrs))
-    for instr in instrs:
+    for part in instrs:
+        instr = _tuple(part)
         _feed_u8(h, instr[0])
         _feed_u8(h, instr[1])
         for slot in range(2, 5):
-            operand = instr[slot]
+            operand = _tuple(instr[slot])
             _feed_u8(h, operand[0])
             _feed_u8(h, operand[1])
     return 0
@@ -393,7 +403,8 @@ cdef int _feed_views(Hash* h, tuple views) except -1:
     cdef tuple view
     cdef uint8_t kind
     _feed_u32(h, len(views))
-    for view in views:
+    for part in views:
+        view = _tuple(part)
         kind = view[0]
         _feed_u8(h, kind)
         _feed_u8(h, view[1])
@@ -410,38 +421,38 @@ cdef int _feed_fold(Hash* h, tuple fold) except -1:
     _feed_u32(h, len(fold[2]))
     for word in fold[2]:
         _feed_u32(h, word)
-    _feed_instrs(h, fold[3])
-    _feed_instrs(h, fold[4])
+    _feed_instrs(h, _tuple(fold[3]))
+    _feed_instrs(h, _tuple(fold[4]))
     if fold[6] is not None:
-        part = fold[6]
+        part = _tuple(fold[6])
         for i in range(4):
             _feed_u8(h, part[i])
     if fold[7] is not None:
-        part = fold[7]
+        part = _tuple(fold[7])
         for i in range(_VECACC_BYTES):
             _feed_u8(h, part[i])
     _feed_u8(h, fold[8])
     return 0
 
 
-def spec_key(tuple spec not None):
+def spec_key(object spec not None):
     """Return the 64-bit structure key (FNV-1a) of a canonical ``spec``: run-time values and shapes left out."""
     cdef Hash h
-    cdef tuple matmul
+    cdef tuple fields = _tuple(spec), matmul
     h.value = <uint64_t>0xCBF29CE484222325
-    _feed_u32(&h, spec[0])
-    _feed_instrs(&h, spec[1])
-    _feed_views(&h, spec[2])
-    _feed_u32(&h, len(spec[3]))
-    _feed_u32(&h, len(spec[4]))
-    if spec[5] is not None:
-        matmul = spec[5]
+    _feed_u32(&h, fields[0])
+    _feed_instrs(&h, _tuple(fields[1]))
+    _feed_views(&h, _tuple(fields[2]))
+    _feed_u32(&h, len(fields[3]))
+    _feed_u32(&h, len(fields[4]))
+    if fields[5] is not None:
+        matmul = _tuple(fields[5])
         _feed_u8(&h, matmul[0])
         _feed_u8(&h, matmul[1])
-    if spec[6] is not None:
-        _feed_fold(&h, spec[6])
-    if spec[7]:
-        _feed_u32(&h, len(spec[7]))
-        for extra in spec[7]:
+    if fields[6] is not None:
+        _feed_fold(&h, _tuple(fields[6]))
+    if fields[7]:
+        _feed_u32(&h, len(fields[7]))
+        for extra in fields[7]:
             _feed_u8(&h, extra)
     return h.value

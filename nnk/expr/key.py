@@ -33,7 +33,8 @@ def kernel_key(structure_key: str, prec_sig: int, generator_version: int) -> str
 def explain_key(spec: ExprSpec, prec_sig: int, generator_version: int) -> list[tuple[str, str]]:
     """Return each part of a kernel key with a hash of its own, so that two logs show why two keys differ."""
     parts: list[tuple[str, object]] = [
-        ("generator_version", generator_version), ("precision", precision_suffix(prec_sig)), ("num_regs", spec.num_regs),
+        ("generator_version", generator_version), ("precision", precision_suffix(prec_sig)),
+        ("num_regs", spec.num_regs),
         ("instrs", spec.instrs), ("views", spec.views), ("const_count", len(spec.const_bits)),
         ("rparam_count", len(spec.rparam_bits)), ("matmul", spec.matmul and spec.matmul[:2]), ("fold", spec.fold),
         ("extras", spec.extras)]
