@@ -12,11 +12,12 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-#: Room or root module -> what it may import. Imports inside a room are free, as long as they make no cycle.
+#: Room or root module -> what it may import. Imports inside a room are free, as long as those that run when a module
+#: is loaded make no cycle; a method may import a function of its room that is built upon it.
 ALLOWED: dict[str, frozenset[str]] = {
     name: frozenset(targets.split())
     for name, targets in {
@@ -56,6 +57,9 @@ OWNERS: dict[str, tuple[str, ...]] = {
     "xxhash": ("cache", "engine.parity"),
 }
 
+#: Packages that any module may import for type checkers alone.
+TYPING_PACKAGES = frozenset({"numpy", "typing_extensions"})
+
 #: The only module that reads the environment.
 ENVIRONMENT_READER = "config"
 
@@ -69,10 +73,11 @@ _BUILT_IN = frozenset({"cython", "libc", "libcpp", "cpython", "posix"}) | sys.st
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """One imported module: its full dotted ``target``, and whether only type checkers see it."""
+    """One imported module. ``at_load``: the import runs when the module is loaded, not in a call of a function."""
 
     target: str
     line: int
+    at_load: bool = True
     typing_only: bool = False
 
 
@@ -106,28 +111,35 @@ def _package_of(path: Path) -> tuple[str, ...]:
     return path.parent.parts
 
 
-def _typing_only_lines(tree: ast.AST) -> set[int]:
-    """Return the lines inside ``if TYPE_CHECKING:`` blocks."""
-    lines: set[int] = set()
+def _lines_of(nodes: Iterable[ast.stmt]) -> set[int]:
+    return {line for node in nodes for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
+
+
+def _late_lines(tree: ast.AST) -> tuple[set[int], set[int]]:
+    """Return the lines inside functions and the lines inside ``if TYPE_CHECKING:`` blocks."""
+    functions, typing = set(), set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
-            for child in node.body:
-                lines.update(range(child.lineno, (child.end_lineno or child.lineno) + 1))
-    return lines
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            functions |= _lines_of(node.body)
+        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            typing |= _lines_of(node.body)
+    return functions, typing
 
 
 def python_imports(text: str, package: tuple[str, ...]) -> Iterator[Import]:
     """Yield the imports of a Python file. ``from a import b`` gives ``a.b``: the caller knows which are modules."""
     tree = ast.parse(text)
-    hidden = _typing_only_lines(tree)
+    functions, typing = _late_lines(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield Import(alias.name, node.lineno, node.lineno in hidden)
+            targets = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             source = _absolute(package, node.level, node.module or "")
-            for alias in node.names:
-                yield Import(f"{source}.{alias.name}", node.lineno, node.lineno in hidden)
+            targets = [f"{source}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for target in targets:
+            yield Import(target, node.lineno, node.lineno not in functions | typing, node.lineno in typing)
 
 
 def cython_imports(text: str, package: tuple[str, ...]) -> Iterator[Import]:
@@ -232,8 +244,9 @@ def check(root: Path) -> list[Finding]:
             target = item.target
             while target.startswith("nnk.") and target not in modules:
                 target = target.rpartition(".")[0]
-            findings.extend(_check_import(path, module, target, item.line))
-            if target in modules and target != module and not item.typing_only:
+            if not (item.typing_only and target.split(".")[0] in TYPING_PACKAGES):
+                findings.extend(_check_import(path, module, target, item.line))
+            if target in modules and target != module and item.at_load:
                 edges.setdefault(module, {})[target] = item.line
         if module != f"nnk.{ENVIRONMENT_READER}":
             findings.extend(Finding(path, line, f"only nnk/{ENVIRONMENT_READER}.py reads the environment")

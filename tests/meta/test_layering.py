@@ -75,11 +75,18 @@ def test_broken_fixture_is_found(tmp_path, files, expected):
     assert any(finding.startswith(expected) for finding in findings), findings
 
 
-def test_type_checking_import_makes_no_cycle(tmp_path):
-    assert build(tmp_path, {
-        "nnk/expr/a.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from nnk.expr import b\n",
-        "nnk/expr/b.py": "from nnk.expr import a\n",
-    }) == []
+@pytest.mark.parametrize("text", [
+    "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from nnk.expr import b\n",
+    "class A:\n    def method(self):\n        from nnk.expr.b import f\n        return f(self)\n",
+])
+def test_late_import_makes_no_cycle(tmp_path, text):
+    assert build(tmp_path, {"nnk/expr/a.py": text, "nnk/expr/b.py": "from nnk.expr import a\n"}) == []
+
+
+def test_typing_packages_are_free_for_type_checkers_only(tmp_path):
+    text = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from typing_extensions import Buffer\n"
+    assert build(tmp_path, {"nnk/cache/a.py": text}) == []
+    assert build(tmp_path, {"nnk/cache/a.py": "from typing_extensions import Buffer\n"}) != []
 
 
 def test_main_prints_and_exits(tmp_path, capsys):
