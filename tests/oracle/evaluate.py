@@ -22,6 +22,9 @@ Ints = npt.NDArray[np.int64]
 #: Length of a block of a fold.
 FOLD_BLOCK = 128
 
+#: Where a maximum inside a fold starts: a masked block must not make -inf - -inf.
+LOWEST = arrays.floats_of([0xFF7FFFFF])[0]
+
 
 class _Grid:
     """The shape side of a launch: row r, column c and batch of every element of the output grid."""
@@ -263,7 +266,9 @@ class _FoldRun:
         if instr[0] in rules.REDUCES:
             rows, width = self.grid.rows, self.stop - self.start
             values = np.ascontiguousarray(np.broadcast_to(operands[0], (rows, width)))
-            return _reduce(instr[0] == rules.ROW_SUM, False, values)
+            if instr[0] == rules.ROW_SUM:
+                return _reduce(True, False, values)
+            return arrays.maximum_array(_reduce(False, False, values), np.full((rows, 1), LOWEST))
         shape = np.broadcast_shapes(*(operand.shape for operand in operands))
         return arrays.ARRAY_OPS[instr[0]](*(np.broadcast_to(operand, shape) for operand in operands))
 
