@@ -79,6 +79,12 @@ _setting("cache_dir", "NN_KERNEL_CACHE_DIR", "cache", _text, "", "a directory pa
          "Directory that holds `kernels.nnk`. Default: the user's cache folder of the system.")
 _setting("cache_readonly", "NNK_CACHE_READONLY", "cache", _flag, False, "0 or 1",
          "Never write the cache file; new kernels stay in memory.")
+_setting("cache_extra", "NNK_CACHE_EXTRA", "cache", _text, "", "file paths, separated as in PATH",
+         "More cache files, only read: kernels that an application or an image brings along.")
+_setting("cache_max_mb", "NNK_CACHE_MAX_MB", "cache", _count, 256, "a size in MB (10**6 bytes), 0 for no limit",
+         "Largest size of the cache file, in MB; the kernels unused for longest leave first.")
+_setting("cache_key_file", "NNK_CACHE_KEY_FILE", "cache", _text, "", "a file path",
+         "Secret that signs every kernel; unsigned kernels are then ignored.")
 _setting("lock_timeout_s", "NNK_LOCK_TIMEOUT_S", "cache", _seconds, 2.0, "seconds from 0 to 86400",
          "Longest wait for the cache lock, in seconds.")
 _setting("device", "NNK_DEVICE", "device", _text, "auto",
