@@ -18,7 +18,7 @@ from nnk import ops
 from nnk.expr.spec import NO_OPERAND, ExprSpec, Instr, Operand
 from nnk.numerics import NAN_BITS
 
-__all__ = ["canonicalise", "fold_constant"]
+__all__ = ["ValueForm", "canonicalise", "fold_constant", "to_values"]
 
 _REG, _CONST, _FANOUT, _REDUCE = (ops.OPERAND_BY_NAME[name].code for name in ("reg", "const", "fanout", "reduce"))
 _VALUE_KINDS = frozenset((_REG, _FANOUT, _REDUCE))
@@ -27,7 +27,7 @@ _ONE, _PLUS_ZERO, _MINUS_ZERO = 0x3F800000, 0x00000000, 0x80000000
 
 
 @dataclass(frozen=True)
-class _Program:
+class ValueForm:
     """Instructions whose dst and register operands are positions in ``instrs``."""
 
     instrs: tuple[Instr, ...]
@@ -46,7 +46,7 @@ def _remap(instr: Instr, dst: int, operand_of: Callable[[Operand], Operand]) -> 
     return Instr(instr.op, dst, *used)
 
 
-def _to_values(spec: ExprSpec) -> _Program:
+def to_values(spec: ExprSpec) -> ValueForm:
     """Rename registers to the position of the instruction that wrote them last."""
     writer: dict[int, int] = {}
     instrs = []
@@ -55,7 +55,7 @@ def _to_values(spec: ExprSpec) -> _Program:
                              if operand.kind in _VALUE_KINDS else operand))
         writer[instr.dst] = position
     outputs = (len(instrs) - 1, *(writer[register] for register in spec.extras))
-    return _Program(tuple(instrs), spec.const_bits, outputs)
+    return ValueForm(tuple(instrs), spec.const_bits, outputs)
 
 
 # ------------------------------------------------------------------------------------------ constants
@@ -113,7 +113,7 @@ def fold_constant(op: int, operands: tuple[int, ...]) -> int:
 class _Simplifier:
     """Pass 1: pool constants by bits, fold constant instructions, apply the exact identities."""
 
-    def __init__(self, program: _Program) -> None:
+    def __init__(self, program: ValueForm) -> None:
         self.program = program
         self.consts: list[int] = []
         self.emitted: list[Instr] = []
@@ -159,7 +159,7 @@ class _Simplifier:
                 return instr.b
         return None
 
-    def run(self) -> _Program:
+    def run(self) -> ValueForm:
         pinned = set(self.program.outputs)
         for position, old in enumerate(self.program.instrs):
             instr = _remap(old, len(self.emitted), self.operand)
@@ -170,7 +170,7 @@ class _Simplifier:
             else:
                 self.value[position] = replaced
         outputs = tuple(self.value[position].idx for position in self.program.outputs)
-        return _Program(tuple(self.emitted), tuple(self.consts), outputs)
+        return ValueForm(tuple(self.emitted), tuple(self.consts), outputs)
 
 
 #: op name and the constant (bits) on its right that leaves the left operand unchanged, and the mirror image.
@@ -178,11 +178,11 @@ _RIGHT_IDENTITIES = frozenset((("sub", _PLUS_ZERO), ("add", _MINUS_ZERO), ("mul"
 _LEFT_IDENTITIES = frozenset((("add", _MINUS_ZERO), ("mul", _ONE)))
 
 
-def _simplify(program: _Program) -> _Program:
+def _simplify(program: ValueForm) -> ValueForm:
     return _Simplifier(program).run()
 
 
-def _drop_dead(program: _Program) -> _Program:
+def _drop_dead(program: ValueForm) -> ValueForm:
     """Pass 2: keep what an output needs."""
     live = set(program.outputs)
     for position in range(len(program.instrs) - 1, -1, -1):
@@ -194,14 +194,14 @@ def _drop_dead(program: _Program) -> _Program:
     return _keep(program, sorted(live))
 
 
-def _keep(program: _Program, positions: list[int]) -> _Program:
+def _keep(program: ValueForm, positions: list[int]) -> ValueForm:
     new = {old: index for index, old in enumerate(positions)}
     instrs = tuple(_remap(program.instrs[old], index, lambda operand: Operand(operand.kind, new[operand.idx])
                           if operand.kind in _VALUE_KINDS else operand) for index, old in enumerate(positions))
     return replace(program, instrs=instrs, outputs=tuple(new[position] for position in program.outputs))
 
 
-def _renumber_consts(program: _Program) -> _Program:
+def _renumber_consts(program: ValueForm) -> ValueForm:
     """Pass 3: keep the constants that are used, in the order of their first use."""
     order: list[int] = []
 
@@ -216,7 +216,7 @@ def _renumber_consts(program: _Program) -> _Program:
     return replace(program, instrs=instrs, consts=tuple(program.consts[index] for index in order))
 
 
-def _share(program: _Program) -> _Program:
+def _share(program: ValueForm) -> ValueForm:
     """Pass 4: common subexpressions; fanout becomes reg. The last instruction is always kept."""
     seen: dict[tuple[int, Operand, Operand, Operand], int] = {}
     new: dict[int, int] = {}
@@ -238,10 +238,10 @@ def _share(program: _Program) -> _Program:
         seen.setdefault(key, len(instrs))
         new[position] = len(instrs)
         instrs.append(instr)
-    return _Program(tuple(instrs), program.consts, tuple(new[position] for position in program.outputs))
+    return ValueForm(tuple(instrs), program.consts, tuple(new[position] for position in program.outputs))
 
 
-def _allocate(program: _Program) -> tuple[tuple[Instr, ...], dict[int, int], int]:
+def _allocate(program: ValueForm) -> tuple[tuple[Instr, ...], dict[int, int], int]:
     """Pass 5: registers. Strict release: an operand's register is not reused by its last consumer."""
     last_use = dict.fromkeys(program.outputs, len(program.instrs) - 1)
     for position, instr in enumerate(program.instrs):
@@ -275,7 +275,7 @@ def _allocate(program: _Program) -> tuple[tuple[Instr, ...], dict[int, int], int
     return instrs, register, total
 
 
-_PASSES: tuple[Callable[[_Program], _Program], ...] = (_simplify, _drop_dead, _renumber_consts, _share)
+_PASSES: tuple[Callable[[ValueForm], ValueForm], ...] = (_simplify, _drop_dead, _renumber_consts, _share)
 
 
 def canonicalise(spec: ExprSpec) -> ExprSpec:
@@ -285,7 +285,7 @@ def canonicalise(spec: ExprSpec) -> ExprSpec:
     """
     if spec.fold is not None or not spec.instrs:
         return spec
-    program = _to_values(spec)
+    program = to_values(spec)
     while True:
         before = program
         for rewrite in _PASSES:

@@ -1,0 +1,317 @@
+"""Functions on tensors: elementwise, reductions, matmul, and the compositions that models use.
+
+Each returns a new lazy tensor. Values follow docs/numerics.md: the same bits on every engine.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+from nnk.errors import ExprError, ShapeError
+from nnk.expr.node import (
+    FLOAT32,
+    Tensor,
+    binary_operands,
+    broadcast_shapes,
+    constant,
+    elementwise,
+    run_time_parameter,
+    unsupported,
+)
+from nnk.expr.views import broadcast_to, normalise_axes, reshape, swapaxes, transpose
+
+__all__ = ["absolute", "erf", "exp", "gelu", "layer_norm", "log", "matmul", "maximum", "mean", "minimum", "negative",
+           "power", "reduce_max", "reduce_min", "reduce_sum", "relu", "rms_norm", "rsqrt", "sigmoid", "silu",
+           "softmax", "sqrt", "tanh", "where"]
+
+Axis = int | Sequence[int] | None
+
+#: Largest exponent of ``x ** n`` by multiplication.
+MAX_POWER = 64
+
+
+# ------------------------------------------------------------------------------------------ elementwise
+
+def exp(x: Any) -> Tensor:
+    """Return e**x, elementwise."""
+    return elementwise("exp", x)
+
+
+def log(x: Any) -> Tensor:
+    """Return the natural logarithm, elementwise: -inf at 0, NaN below."""
+    return elementwise("log", x)
+
+
+def sqrt(x: Any) -> Tensor:
+    """Return the correctly rounded square root, elementwise."""
+    return elementwise("sqrt", x)
+
+
+def rsqrt(x: Any) -> Tensor:
+    """Return the correctly rounded 1/sqrt(x), elementwise."""
+    return elementwise("rsqrt", x)
+
+
+def tanh(x: Any) -> Tensor:
+    """Return the hyperbolic tangent, elementwise."""
+    return elementwise("tanh", x)
+
+
+def sigmoid(x: Any) -> Tensor:
+    """Return 1 / (1 + e**-x), elementwise."""
+    return elementwise("sigmoid", x)
+
+
+def erf(x: Any) -> Tensor:
+    """Return the error function, elementwise."""
+    return elementwise("erf", x)
+
+
+def relu(x: Any) -> Tensor:
+    """Return maximum(x, 0), elementwise; NaN stays NaN."""
+    return elementwise("max", x, 0.0)
+
+
+def silu(x: Any) -> Tensor:
+    """Return x * sigmoid(x), elementwise."""
+    return elementwise("silu", x)
+
+
+def gelu(x: Any, approximate: str = "none") -> Tensor:
+    """Return x * Phi(x), Phi the normal distribution function (Hendrycks and Gimpel, 2016).
+
+    ``approximate`` is ``"none"`` (exact) or ``"tanh"``: x * sigmoid(2 sqrt(2/pi) (x + 0.044715 x**3)).
+    """
+    if approximate not in ("none", "tanh"):
+        raise ExprError(f'Expected "none" or "tanh" for approximate of gelu, got {approximate!r}', op="gelu")
+    return elementwise("gelu" if approximate == "none" else "gelu_tanh", x)
+
+
+def absolute(x: Any) -> Tensor:
+    """Return the absolute value, elementwise."""
+    return elementwise("abs", x)
+
+
+def negative(x: Any) -> Tensor:
+    """Return -x, elementwise."""
+    return elementwise("neg", x)
+
+
+def maximum(a: Any, b: Any) -> Tensor:
+    """Return the larger of a and b, elementwise: NaN if either is NaN, and -0 < +0 (IEEE 754-2019 maximum)."""
+    return elementwise("max", a, b)
+
+
+def minimum(a: Any, b: Any) -> Tensor:
+    """Return the smaller of a and b, elementwise: NaN if either is NaN, and -0 < +0 (IEEE 754-2019 minimum)."""
+    return elementwise("min", a, b)
+
+
+def where(condition: Any, a: Any, b: Any) -> Tensor:
+    """Return a where ``condition`` is not zero (NaN counts as not zero), else b, elementwise."""
+    return elementwise("select", condition, a, b)
+
+
+def power(x: Tensor, exponent: Any) -> Tensor:
+    """Return x**n for an integer n by squaring and multiplying from the left; 1/x**|n| for a negative n.
+
+    Raises
+    ------
+    UnsupportedOpError
+        If the exponent is not an integer from -64 to 64.
+    """
+    if isinstance(exponent, float) and exponent.is_integer():
+        exponent = int(exponent)
+    try:
+        n = operator.index(exponent)
+    except TypeError:
+        raise unsupported("power", f"x ** n for n of type {type(exponent).__name__}; expected an integer") from None
+    if not -MAX_POWER <= n <= MAX_POWER:
+        raise unsupported("power", f"x ** {n}; expected an exponent from {-MAX_POWER} to {MAX_POWER}")
+    if n == 0:
+        return broadcast_constant(1.0, x)
+    result = x
+    for bit in f"{abs(n):b}"[1:]:
+        result = result * result
+        if bit == "1":
+            result = result * x
+    return 1.0 / result if n < 0 else result
+
+
+def broadcast_constant(value: float, like: Tensor) -> Tensor:
+    """Return a tensor of the shape and engine of ``like`` with one value everywhere."""
+    bits = constant(value).attrs
+    return Tensor("const", (), bits, like.shape, FLOAT32, like.engine)
+
+
+# ------------------------------------------------------------------------------------------ reductions
+
+def _rows_to_reduce(x: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """Return ``x`` with the reduced axes last and merged into one."""
+    if axes == (x.ndim - 1,):
+        return x
+    kept = tuple(axis for axis in range(x.ndim) if axis not in axes)
+    moved = x if kept + axes == tuple(range(x.ndim)) else transpose(x, kept + axes)
+    return reshape(moved, (*(x.shape[axis] for axis in kept), math.prod(x.shape[axis] for axis in axes)))
+
+
+def _reduced_shape(x: Tensor, axes: tuple[int, ...], keepdims: bool) -> tuple[int, ...]:
+    if keepdims:
+        return tuple(1 if axis in axes else size for axis, size in enumerate(x.shape))
+    return tuple(size for axis, size in enumerate(x.shape) if axis not in axes)
+
+
+def _reduce(op: str, x: Any, axis: Axis, keepdims: bool, empty: float | None) -> Tensor:
+    (tensor,), _ = binary_operands(op, (x,))
+    if tensor.ndim == 0:
+        tensor = reshape(tensor, (1,))
+        axis = None
+        keepdims = False
+    axes = normalise_axes(axis, tensor.ndim, op)
+    if not axes:
+        return tensor
+    shape = _reduced_shape(tensor, axes, keepdims)
+    if math.prod(tensor.shape[a] for a in axes) == 0:
+        if empty is None:
+            raise ShapeError(f"Expected at least one element to reduce for {op}, got shape {tensor.shape}", op=op,
+                             shapes=(tensor.shape,))
+        return Tensor("const", (), constant(empty).attrs, shape, FLOAT32, tensor.engine)
+    rows = _rows_to_reduce(tensor, axes)
+    result = Tensor(op, (rows,), (), (*rows.shape[:-1], 1), FLOAT32, rows.engine)
+    return result if result.shape == shape else reshape(result, shape)
+
+
+def reduce_sum(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """Return the sum over ``axis`` (default: all), in the fixed order of docs/numerics.md R7.
+
+    The elements of several axes are added in row-major order of these axes. The sum of no elements is +0.
+    """
+    return _reduce("row_sum", x, axis, keepdims, 0.0)
+
+
+def reduce_max(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """Return the maximum over ``axis`` (default: all); NaN if any element is NaN.
+
+    Raises
+    ------
+    ShapeError
+        If there are no elements.
+    """
+    return _reduce("row_max", x, axis, keepdims, None)
+
+
+def reduce_min(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """Return the minimum over ``axis`` (default: all); NaN if any element is NaN.
+
+    Raises
+    ------
+    ShapeError
+        If there are no elements.
+    """
+    return -_reduce("row_max", elementwise("neg", x), axis, keepdims, None)
+
+
+def mean(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
+    """Return sum(x, axis) / n over ``axis`` (default: all); NaN for no elements."""
+    (tensor,), _ = binary_operands("mean", (x,))
+    axes = normalise_axes(axis, tensor.ndim, "mean")
+    count = math.prod(tensor.shape[a] for a in axes)
+    # Divide before the reduced axes are dropped: the division then belongs to the kernel of the sum.
+    total = reduce_sum(tensor, axis, keepdims=True) / run_time_parameter(count)
+    return total if keepdims else reshape(total, _reduced_shape(tensor, axes, keepdims=False))
+
+
+# ------------------------------------------------------------------------------------------ matmul
+
+def matmul(a: Any, b: Any) -> Tensor:
+    """Return the matrix product of a (..., m, k) and b (..., k, n) as (..., m, n); batches broadcast.
+
+    A 1-D operand is a row (left) or a column (right), and its axis is dropped from the result, as in NumPy. Sums run
+    over k in increasing order (docs/numerics.md R8).
+
+    Raises
+    ------
+    ShapeError
+        If an operand is 0-D or the inner sizes differ.
+    """
+    (left, right), engine = binary_operands("matmul", (a, b))
+    if left.ndim == 0 or right.ndim == 0:
+        raise ShapeError(f"Expected operands with at least one axis for matmul, got {left.shape} and {right.shape}",
+                         op="matmul", shapes=(left.shape, right.shape))
+    if left.ndim == 1:
+        product = matmul(reshape(left, (1, left.shape[0])), right)
+        return reshape(product, (*product.shape[:-2], product.shape[-1]) if right.ndim > 1 else product.shape[1:])
+    if right.ndim == 1:
+        product = matmul(left, reshape(right, (right.shape[0], 1)))
+        return reshape(product, product.shape[:-1])
+    (m, k), (k2, n) = left.shape[-2:], right.shape[-2:]
+    if k != k2:
+        raise ShapeError(f"Expected equal inner sizes for matmul, got {left.shape} and {right.shape} ({k} and {k2})",
+                         op="matmul", shapes=(left.shape, right.shape))
+    batch = broadcast_shapes("matmul", [left.shape[:-2], right.shape[:-2]])
+    if k == 0:
+        return Tensor("const", (), constant(0.0).attrs, (*batch, m, n), FLOAT32, engine)
+    if right.ndim > 2:
+        left = broadcast_to(left, (*batch, m, k))
+        right = broadcast_to(right, (*batch, k, n))
+    return Tensor("matmul", (left, right), (), (*batch, m, n), FLOAT32, engine)
+
+
+# ------------------------------------------------------------------------------------------ compositions
+
+def softmax(x: Any, axis: int = -1) -> Tensor:
+    """Return exp(x - max(x)) / sum(exp(x - max(x))) over ``axis``: one kernel over the last axis.
+
+    A row of only -inf gives NaN.
+    """
+    (tensor,), _ = binary_operands("softmax", (x,))
+    (position,) = normalise_axes(axis, tensor.ndim, "softmax")
+    if position != tensor.ndim - 1:
+        return swapaxes(softmax(swapaxes(tensor, position, -1)), position, -1)
+    if tensor.shape[-1] == 0:
+        return tensor
+    weights = exp(tensor - reduce_max(tensor, -1, keepdims=True))
+    return weights / reduce_sum(weights, -1, keepdims=True)
+
+
+def _norm_parameters(op: str, x: Tensor, *parameters: Any) -> None:
+    for parameter in parameters:
+        if isinstance(parameter, Tensor) and parameter.shape != x.shape[-1:]:
+            raise ShapeError(f"Expected shape {x.shape[-1:]} for weight and bias of {op}, got {parameter.shape}", op=op,
+                             shapes=(x.shape, parameter.shape))
+
+
+def layer_norm(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Tensor:
+    """Return (x - mean) * rsqrt(var + eps) * weight + bias over the last axis: one kernel (Ba et al., 2016).
+
+    Parameters
+    ----------
+    x : Tensor of shape (..., n)
+    weight, bias : Tensor of shape (n,), optional
+    eps : float
+        Added to the variance (mean of squared differences).
+    """
+    (tensor,), _ = binary_operands("layer_norm", (x,))
+    _norm_parameters("layer_norm", tensor, weight, bias)
+    centred = tensor - mean(tensor, -1, keepdims=True)
+    result = centred * rsqrt(mean(centred * centred, -1, keepdims=True) + run_time_parameter(eps))
+    if weight is not None:
+        result = result * weight
+    return result if bias is None else result + bias
+
+
+def rms_norm(x: Any, weight: Any = None, eps: float = 1e-6) -> Tensor:
+    """Return x * rsqrt(mean(x**2) + eps) * weight over the last axis: one kernel (Zhang and Sennrich, 2019).
+
+    Parameters
+    ----------
+    x : Tensor of shape (..., n)
+    weight : Tensor of shape (n,), optional
+    """
+    (tensor,), _ = binary_operands("rms_norm", (x,))
+    _norm_parameters("rms_norm", tensor, weight)
+    result = tensor * rsqrt(mean(tensor * tensor, -1, keepdims=True) + run_time_parameter(eps))
+    return result if weight is None else result * weight

@@ -1,0 +1,208 @@
+"""The cut of a graph into kernels.
+
+Nodes are visited consumers first. A node joins the one kernel that reads it when that kernel's form allows it;
+otherwise it becomes the root of a kernel of its own and its result is stored. The rules are local and ordered, so
+that equal graphs are always cut alike:
+
+* A node that several kernels read, that is asked for, that a matmul takes as an operand, or that a view reads
+  through, is a root.
+* A kernel has one grid: the shape of its root, or, when the root is one value a row over a reduction, the shape
+  that is reduced. A reduction joins when it reduces exactly the grid's last axis.
+* A kernel holds at most one matmul, as the source of its tail, and never beside a reduction.
+* Limits of the format (inputs, constants, registers) close a kernel; they never refuse an expression.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from nnk import ops
+from nnk.expr.node import Shape, Tensor
+
+__all__ = ["ADDRESSING", "PlannedKernel", "is_scalar", "partition", "topological"]
+
+#: Ops that only say how to read a stored tensor.
+ADDRESSING = frozenset(("view", "take"))
+
+_REDUCES = frozenset(("row_sum", "row_max"))
+
+#: Instructions of one kernel: with one register each, register allocation can never run out.
+MAX_MEMBERS = ops.LIMITS["regs"]
+
+
+def is_scalar(node: Tensor) -> bool:
+    """Say whether ``node`` is a constant or run-time parameter: it travels with the parameters."""
+    return node.storage is None and node.op in ("const", "rparam")
+
+
+def topological(outputs: Iterable[Tensor]) -> list[Tensor]:
+    """Return the nodes below ``outputs``, arguments before users, stored tensors included, without recursion."""
+    order: list[Tensor] = []
+    done: set[int] = set()
+    stack: list[tuple[Tensor, bool]] = [(node, False) for node in reversed(list(outputs))]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            order.append(node)
+            continue
+        if id(node) in done:
+            continue
+        done.add(id(node))
+        stack.append((node, True))
+        if node.storage is None:
+            stack.extend((arg, False) for arg in reversed(node.args) if id(arg) not in done)
+    return order
+
+
+class PlannedKernel:
+    """One kernel to be: its root, its grid, and the nodes computed inside of it."""
+
+    def __init__(self, root: Tensor, grid: Shape) -> None:
+        self.root = root
+        self.grid = grid
+        self.members: dict[int, Tensor] = {}
+        self.matmul: Tensor | None = None
+        self.has_reduce = False
+        self.inputs: dict[int, int] = {}
+        self.consts: set[int] = set()
+        self.rparams: set[int] = set()
+
+    @property
+    def vector_out(self) -> bool:
+        """Whether the result is one value a row of the grid."""
+        return self.has_reduce and self.root.shape != self.grid
+
+    def _fits(self, node: Tensor) -> bool:
+        if node.op == "matmul":
+            return self.matmul is None and not self.has_reduce and node.shape == self.grid
+        if node.op in _REDUCES:
+            return (self.matmul is None and node.args[0].shape == self.grid
+                    and node.shape == (*self.grid[:-1], 1))
+        return True
+
+    def absorb(self, node: Tensor) -> bool:
+        """Take ``node`` in if form and limits allow it."""
+        if not self._fits(node) or len(self.members) >= MAX_MEMBERS:
+            return False
+        inputs = {key: slots for key, slots in self.inputs.items() if key != id(node)}
+        consts, rparams = set(self.consts), set(self.rparams)
+        for arg in node.args:
+            if is_scalar(arg):
+                (consts if arg.op == "const" else rparams).add(arg.attrs[0] if arg.op == "const" else id(arg))
+            elif id(arg) not in self.members:
+                inputs[id(arg)] = 2 if arg.op == "take" and arg.storage is None else 1
+        if (sum(inputs.values()) > ops.LIMITS["inputs"] or len(consts) > ops.LIMITS["consts"]
+                or len(rparams) > ops.LIMITS["rparams"]):
+            return False
+        self.inputs, self.consts, self.rparams = inputs, consts, rparams
+        self.members[id(node)] = node
+        if node.op == "matmul":
+            self.matmul = node
+        self.has_reduce |= node.op in _REDUCES
+        return True
+
+    def reads_take(self, node: Tensor) -> bool:
+        """Say whether a kernel with this grid can read the take ``node`` in place: one index a row."""
+        table = node.args[0]
+        return node.shape == self.grid and table.ndim == 2 and self.matmul is None
+
+    def settle(self) -> None:
+        """Fall back to the root's own grid when no reduction joined after all."""
+        if not self.has_reduce and self.root.op != "take":
+            self.grid = self.root.shape
+
+
+def _grid_of(root: Tensor) -> Shape:
+    """Return the grid of a kernel that ends in ``root``: the reduced shape for one value a row."""
+    if root.op == "take":
+        index = root.args[1]
+        return (index.size, root.size // index.size if index.size else 0)
+    if not root.shape or root.shape[-1] != 1:
+        return root.shape
+    stack, seen = [root], {id(root)}
+    while stack:
+        node = stack.pop()
+        if node.op in _REDUCES:
+            return node.args[0].shape
+        if node.op in ops.OP_BY_NAME:
+            for arg in reversed(node.args):
+                if arg.storage is None and arg.shape == root.shape and id(arg) not in seen:
+                    seen.add(id(arg))
+                    stack.append(arg)
+    return root.shape
+
+
+class _Partition:
+    def __init__(self, outputs: Sequence[Tensor]) -> None:
+        self.order = topological(outputs)
+        self.asked = frozenset(id(node) for node in outputs)
+        self.required = set(self.asked)
+        self.users: dict[int, list[Tensor]] = {}
+        self.kernel_of: dict[int, PlannedKernel] = {}
+        self.kernels: list[PlannedKernel] = []
+        for node in self.order:
+            if node.storage is None:
+                for arg in node.args:
+                    self.users.setdefault(id(arg), []).append(node)
+
+    def readers(self, node: Tensor) -> list[PlannedKernel]:
+        """Return the kernels that compute a user of ``node``, each once."""
+        found: dict[int, PlannedKernel] = {}
+        for user in self.users.get(id(node), ()):
+            kernel = self.kernel_of.get(id(user))
+            if kernel is not None:
+                found[id(kernel)] = kernel
+        return list(found.values())
+
+    def start(self, node: Tensor) -> None:
+        kernel = PlannedKernel(node, _grid_of(node))
+        self.kernels.append(kernel)
+        self.kernel_of[id(node)] = kernel
+        if node.op not in ADDRESSING and node.op != "const":
+            absorbed = kernel.absorb(node)
+            assert absorbed, node
+        self.required.update(id(arg) for arg in self.stored_arguments(node))
+
+    @staticmethod
+    def stored_arguments(node: Tensor) -> tuple[Tensor, ...]:
+        """Return the arguments that must be stored before ``node`` can be read or computed."""
+        return node.args if node.op in ADDRESSING or node.op == "matmul" else ()
+
+    def visit(self, node: Tensor) -> None:
+        if node.storage is not None:
+            return
+        if node.op in ("const", "rparam"):
+            if id(node) in self.required:
+                self.start(node)
+            return
+        readers = self.readers(node)
+        if node.op in ADDRESSING:
+            if self.is_stored(node, readers):
+                self.start(node)
+            else:
+                self.required.update(id(arg) for arg in node.args)
+            return
+        if id(node) in self.required or len(readers) != 1 or not readers[0].absorb(node):
+            self.start(node)
+            return
+        self.kernel_of[id(node)] = readers[0]
+        self.required.update(id(arg) for arg in self.stored_arguments(node))
+
+    def is_stored(self, node: Tensor, readers: list[PlannedKernel]) -> bool:
+        """Say whether a view or take needs a copy kernel; a matmul reads any strides, but no take."""
+        if node.op == "view":
+            return id(node) in self.asked
+        return id(node) in self.required or not all(kernel.reads_take(node) for kernel in readers)
+
+    def run(self) -> list[PlannedKernel]:
+        for node in reversed(self.order):
+            self.visit(node)
+        for kernel in self.kernels:
+            kernel.settle()
+        position = {id(node): index for index, node in enumerate(self.order)}
+        return sorted(self.kernels, key=lambda kernel: position[id(kernel.root)])
+
+
+def partition(outputs: Sequence[Tensor]) -> list[PlannedKernel]:
+    """Return the kernels that compute ``outputs``, in an order in which each finds its inputs stored."""
+    return _Partition(outputs).run()

@@ -1,0 +1,232 @@
+"""Lowering: a planned kernel becomes a canonical ExprSpec, its inputs, and its launch.
+
+Leaves are registered left to right in the order in which the program reads them; the same tensor read through the
+same view is one input slot.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from nnk import ops
+from nnk.errors import UnsupportedOpError
+from nnk.expr.canonical import canonicalise
+from nnk.expr.fuse import PlannedKernel
+from nnk.expr.meta import Launch
+from nnk.expr.node import Shape, Tensor, contiguous_strides, geometry_of
+from nnk.expr.spec import ExprSpec, Instr, Matmul, Operand, ViewSpec
+from nnk.expr.spec_rules import validate
+from nnk.expr.views import broadcast_strides
+
+__all__ = ["LoweredKernel", "lower"]
+
+_VIEW = {view.name: view.code for view in ops.VIEWS}
+_KIND = {kind.name: kind.code for kind in ops.OPERANDS}
+
+Axes = list[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class LoweredKernel:
+    """A kernel ready to run: ``inputs`` are the tensors whose storage its input slots bind, in order."""
+
+    root: Tensor
+    spec: ExprSpec
+    launch: Launch
+    inputs: tuple[Tensor, ...]
+
+
+# ------------------------------------------------------------------------------------------ addressing
+
+def _merge(axes: Axes) -> Axes:
+    """Join neighbouring (size, stride) axes that walk memory as one; drop axes of size 1."""
+    merged: Axes = []
+    for size, stride in axes:
+        if size == 1:
+            continue
+        if merged and merged[-1][1] == size * stride:
+            merged[-1] = (merged[-1][0] * size, stride)
+        else:
+            merged.append((size, stride))
+    return merged
+
+
+def _strided(offset: int, row_axes: Axes, column_stride: int) -> tuple[ViewSpec, tuple[int, ...]]:
+    """Return a strided view of the smallest rank that holds ``row_axes``, and its words."""
+    rank = next((rank for rank in ops.STRIDED_RANKS if rank >= len(row_axes)), None)
+    if rank is None:
+        raise UnsupportedOpError(f"This version reads at most {ops.STRIDED_RANKS[-1]} row axes through one view, got "
+                                 f"{len(row_axes)}", op="view")
+    padded = [(1, 0)] * (rank - len(row_axes)) + row_axes
+    words = (offset, *(size for size, _ in padded[1:]), *(stride for _, stride in padded), column_stride)
+    return ViewSpec(_VIEW["strided"], 0, rank), tuple(word & 0xFFFFFFFF for word in words)
+
+
+def _is_row_major(shape: Shape, offset: int, strides: Shape) -> bool:
+    expected = contiguous_strides(shape)
+    return offset == 0 and all(size == 1 or stride == wanted
+                               for size, stride, wanted in zip(shape, strides, expected, strict=True))
+
+
+def _view_of(node: Tensor, grid: Shape) -> tuple[Tensor, ViewSpec, tuple[int, ...]]:
+    """Return (base, view, words): how ``node`` is read on ``grid``.
+
+    The special views are chosen by how shapes are written, not by their sizes, so that a kernel serves every batch
+    size: (n,) is a column vector of every grid (..., n), even when the grid has one row.
+    """
+    base, offset, strides = geometry_of(node)
+    if _is_row_major(node.shape, offset, strides):
+        if node.shape == grid:
+            return base, ViewSpec(_VIEW["linear"]), ()
+        own = node.shape
+        while own and own[0] == 1:
+            own = own[1:]
+        if own and own == grid[-len(own):]:
+            if len(own) == 1:
+                return base, ViewSpec(_VIEW["col_broadcast"]), ()
+            return base, ViewSpec(_VIEW["row_mod"], 0, math.prod(own[:-1])), (math.prod(own[:-1]),)
+        if node.shape == (*grid[:-1], 1):
+            return base, ViewSpec(_VIEW["row_broadcast"]), ()
+    on_grid = broadcast_strides(node.shape, strides, grid)
+    view, words = _strided(offset, _merge(list(zip(grid[:-1], on_grid[:-1], strict=True))), on_grid[-1])
+    return base, view, words
+
+
+def _operand_view(node: Tensor, is_right: bool) -> tuple[Tensor, ViewSpec, tuple[int, ...], int]:
+    """Return (base, view, words, transposed): how a matmul reads the operand ``node`` of shape (..., rows, columns).
+
+    The row axis of a right operand is never merged with a batch axis: the kernel walks k by its stride alone.
+    """
+    base, offset, strides = geometry_of(node)
+    if _is_row_major(node.shape, offset, strides):
+        return base, ViewSpec(_VIEW["linear"]), (), 0
+    swapped = (*node.shape[:-2], node.shape[-1], node.shape[-2])
+    if _is_row_major(swapped, offset, (*strides[:-2], strides[-1], strides[-2])):
+        return base, ViewSpec(_VIEW["linear"]), (), 1
+    axes = list(zip(node.shape[:-1], strides[:-1], strict=True))
+    row_axes = [*_merge(axes[:-1]), axes[-1]] if is_right else _merge(axes)
+    view, words = _strided(offset, row_axes, strides[-1])
+    return base, view, words, 0
+
+
+# ------------------------------------------------------------------------------------------ program
+
+class _Lowering:
+    """Walks one planned kernel from its root and collects instructions, inputs and values."""
+
+    def __init__(self, kernel: PlannedKernel) -> None:
+        self.kernel = kernel
+        # A grid always has a column axis: a 0-D tensor is a grid of one element.
+        self.grid = kernel.grid or (1,)
+        self.instrs: list[Instr] = []
+        self.views: list[ViewSpec] = []
+        self.words: list[tuple[int, ...]] = []
+        self.inputs: list[Tensor] = []
+        self.slot_of: dict[tuple[int, ViewSpec, tuple[int, ...]], int] = {}
+        self.consts: list[int] = []
+        self.rparams: list[int] = []
+        self.operand_of: dict[int, Operand] = {}
+        self.matmul: Matmul | None = None
+        self.mm_k, self.mm_batch, self.mm_trans = 0, 1, 0
+
+    def slot(self, base: Tensor, view: ViewSpec, words: tuple[int, ...] = ()) -> int:
+        key = (id(base), view, words)
+        if key not in self.slot_of:
+            self.slot_of[key] = len(self.views)
+            self.views.append(view)
+            self.words.append(words)
+            self.inputs.append(base)
+        return self.slot_of[key]
+
+    def read(self, node: Tensor) -> Operand:
+        """Return the operand of a node that this kernel does not compute."""
+        if node.storage is None and node.op == "const":
+            if node.attrs[0] not in self.consts:
+                self.consts.append(node.attrs[0])
+            return Operand(_KIND["const"], self.consts.index(node.attrs[0]))
+        if node.storage is None and node.op == "rparam":
+            self.rparams.append(node.attrs[0])
+            return Operand(_KIND["rparam"], len(self.rparams) - 1)
+        if node.storage is None and node.op == "take":
+            table, index = node.args
+            data = len(self.views)
+            self.views.append(ViewSpec(_VIEW["take"], 0, data + 1))
+            self.words.append(())
+            self.inputs.append(table)
+            self.views.append(ViewSpec(_VIEW["row_broadcast"]))
+            self.words.append(())
+            self.inputs.append(geometry_of(index)[0])
+            return Operand(_KIND["input"], data)
+        shaped = node if node.shape or self.kernel.grid else _as_one_element(node)
+        return Operand(_KIND["input"], self.slot(*_view_of(shaped, self.grid)))
+
+    def multiply(self, node: Tensor) -> Operand:
+        left, right = node.args
+        base, view, words, trans_a = _operand_view(left, is_right=False)
+        a_slot = self.slot(base, view, words)
+        base, view, words, trans_b = _operand_view(right, is_right=True)
+        b_slot = self.slot(base, view, words)
+        self.matmul = Matmul(a_slot, b_slot)
+        self.mm_k = left.shape[-1]
+        self.mm_batch = math.prod(right.shape[:-2])
+        self.mm_trans = trans_a | trans_b << 1
+        return Operand(_KIND["matmul"], 0)
+
+    def compute(self, node: Tensor) -> Operand:
+        if node.op == "matmul":
+            return self.multiply(node)
+        op = ops.OP_BY_NAME[node.op]
+        operands = [self.operand_of[id(arg)] for arg in node.args]
+        register = len(self.instrs)
+        self.instrs.append(Instr(op.code, register, *operands))
+        return Operand(_KIND["reduce" if op.kind == "reduce" else "reg"], register)
+
+    def walk(self, root: Tensor) -> Operand:
+        """Return the operand of ``root``, arguments left to right before their user, without recursion."""
+        stack = [(root, False)]
+        while stack:
+            node, ready = stack.pop()
+            if id(node) in self.operand_of:
+                continue
+            if id(node) not in self.kernel.members:
+                self.operand_of[id(node)] = self.read(node)
+            elif ready or node.op == "matmul":
+                self.operand_of[id(node)] = self.compute(node)
+            else:
+                stack.append((node, True))
+                stack.extend((arg, False) for arg in reversed(node.args))
+        return self.operand_of[id(root)]
+
+    def run(self) -> LoweredKernel:
+        root = self.kernel.root
+        result = self.walk(root)
+        if id(root) not in self.kernel.members:
+            self.instrs.append(Instr(ops.OP_BY_NAME["copy"].code, len(self.instrs), result))
+        raw = ExprSpec(len(self.instrs), tuple(self.instrs), tuple(self.views), tuple(self.consts),
+                       tuple(self.rparams), self.matmul)
+        validate(raw)
+        spec = canonicalise(raw)
+        launch = Launch(rows=math.prod(self.grid[:-1]), cols=self.grid[-1], view_params=tuple(self.words),
+                        const_bits=spec.const_bits, rparam_bits=spec.rparam_bits,
+                        vector_out=self.kernel.vector_out, mm_k=self.mm_k, mm_batch=self.mm_batch,
+                        mm_trans=self.mm_trans)
+        return LoweredKernel(root, spec, launch, tuple(self.inputs))
+
+
+def _as_one_element(node: Tensor) -> Tensor:
+    base, offset, _ = geometry_of(node)
+    if offset == 0:
+        return Tensor("view", (base,), (0, (1,)), (1,), node.dtype, node.engine)
+    return Tensor("view", (base,), (offset, (0,)), (1,), node.dtype, node.engine)
+
+
+def lower(kernel: PlannedKernel) -> LoweredKernel:
+    """Return the canonical spec, the inputs and the launch of ``kernel``.
+
+    Raises
+    ------
+    UnsupportedOpError
+        If a view needs more axes than the format has.
+    """
+    return _Lowering(kernel).run()

@@ -1,0 +1,378 @@
+"""Tensor: a lazy N-D array, one node of an expression graph.
+
+A tensor is a leaf (it has storage), a constant, or an op over other tensors. Nothing is computed before a value is
+asked for; then the engine cuts the graph into kernels (:mod:`nnk.expr.fuse`), runs them, and the tensor becomes a
+leaf. Shapes and dtypes are checked when the node is made.
+
+A tensor carries its engine as an object with ``evaluate(tensors)``, ``read(tensor)`` and ``upload(array)``: this
+module never imports one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from nnk import ops
+from nnk.errors import DTypeError, ExprError, ShapeError, UnsupportedOpError
+from nnk.expr.spec import bits_of
+
+__all__ = ["FLOAT32", "INT32", "MAX_RANK", "Tensor", "binary_operands", "constant", "elementwise", "geometry_of",
+           "leaf", "run_time_parameter"]
+
+FLOAT32 = np.dtype(np.float32)
+INT32 = np.dtype(np.int32)
+
+#: Most axes of a tensor: 7 row dimensions and the columns of a strided view.
+MAX_RANK = 8
+
+Shape = tuple[int, ...]
+
+
+def contiguous_strides(shape: Shape) -> Shape:
+    """Return the row-major strides of ``shape``, in elements."""
+    strides = [1] * len(shape)
+    for axis in range(len(shape) - 2, -1, -1):
+        strides[axis] = strides[axis + 1] * shape[axis + 1]
+    return tuple(strides)
+
+
+class Tensor:
+    """A lazy N-D array of float32 (or int32 indices).
+
+    Attributes
+    ----------
+    shape : tuple of int
+    dtype : numpy.dtype
+    engine : Engine or None
+        The engine that evaluates it; ``None`` for a bare constant.
+    """
+
+    __slots__ = ("__weakref__", "args", "attrs", "dtype", "engine", "op", "shape", "storage")
+
+    #: NumPy must not take the operators over: ``array + tensor`` is a tensor.
+    __array_ufunc__ = None
+
+    def __init__(self, op: str, args: tuple[Tensor, ...], attrs: tuple[Any, ...], shape: Shape, dtype: np.dtype[Any],
+                 engine: Any, storage: Any = None) -> None:
+        if len(shape) > MAX_RANK:
+            raise ShapeError(f"Expected at most {MAX_RANK} axes, got {len(shape)} (shape {shape}) for {op}", op=op,
+                             shapes=(shape,))
+        self.op = op
+        self.args = args
+        self.attrs = attrs
+        self.shape = shape
+        self.dtype = dtype
+        self.engine = engine
+        self.storage = storage
+
+    # -------------------------------------------------------------------------------------- facts
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the elements in bytes."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def is_evaluated(self) -> bool:
+        """Whether the values exist already."""
+        return self.storage is not None
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise ExprError("Expected a tensor with at least one axis for len(), got shape ()", op="len")
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        state = "evaluated" if self.is_evaluated else "lazy"
+        where = "no engine" if self.engine is None else str(self.engine)
+        return f"<nnk.Tensor shape={self.shape} dtype={self.dtype} {state} on {where}>"
+
+    # -------------------------------------------------------------------------------------- values
+
+    def eval(self) -> Tensor:
+        """Compute the values now and return the tensor itself."""
+        if self.storage is None:
+            if self.engine is None:
+                raise ExprError("Expected a tensor that belongs to an engine, got a bare constant", op="eval")
+            self.engine.evaluate([self])
+        return self
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """Return the values as a new NumPy array of the same shape and dtype."""
+        self.eval()
+        array: np.ndarray[Any, Any] = self.engine.read(self)
+        return array
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        if copy is False:
+            raise ExprError("Expected copy=None or copy=True: values leave a device by a copy", op="__array__")
+        array = self.numpy()
+        return array if dtype is None else array.astype(dtype)
+
+    def tolist(self) -> Any:
+        """Return the values as nested Python lists."""
+        return self.numpy().tolist()
+
+    def item(self) -> float:
+        """Return the only value.
+
+        Raises
+        ------
+        ShapeError
+            If there is not exactly one element.
+        """
+        if self.size != 1:
+            raise ShapeError(f"Expected a tensor of one element for item(), got shape {self.shape}", op="item",
+                             shapes=(self.shape,))
+        value: float = self.numpy().reshape(()).item()
+        return value
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __bool__(self) -> bool:
+        if self.size != 1:
+            raise ShapeError(f"The truth value of a tensor of shape {self.shape} is ambiguous; expected one element",
+                             op="bool", shapes=(self.shape,))
+        return bool(self.item())
+
+    # -------------------------------------------------------------------------------------- operators
+
+    def __add__(self, other: Any) -> Tensor:
+        return elementwise("add", self, other)
+
+    def __radd__(self, other: Any) -> Tensor:
+        return elementwise("add", other, self)
+
+    def __sub__(self, other: Any) -> Tensor:
+        return elementwise("sub", self, other)
+
+    def __rsub__(self, other: Any) -> Tensor:
+        return elementwise("sub", other, self)
+
+    def __mul__(self, other: Any) -> Tensor:
+        return elementwise("mul", self, other)
+
+    def __rmul__(self, other: Any) -> Tensor:
+        return elementwise("mul", other, self)
+
+    def __truediv__(self, other: Any) -> Tensor:
+        return elementwise("div", self, other)
+
+    def __rtruediv__(self, other: Any) -> Tensor:
+        return elementwise("div", other, self)
+
+    def __neg__(self) -> Tensor:
+        return elementwise("neg", self)
+
+    def __pos__(self) -> Tensor:
+        return self
+
+    def __abs__(self) -> Tensor:
+        return elementwise("abs", self)
+
+    def __lt__(self, other: Any) -> Tensor:
+        return elementwise("lt", self, other)
+
+    def __le__(self, other: Any) -> Tensor:
+        return elementwise("le", self, other)
+
+    def __gt__(self, other: Any) -> Tensor:
+        return elementwise("gt", self, other)
+
+    def __ge__(self, other: Any) -> Tensor:
+        return elementwise("ge", self, other)
+
+    def __eq__(self, other: object) -> Tensor:  # type: ignore[override]
+        return elementwise("eq", self, other)
+
+    def __ne__(self, other: object) -> Tensor:  # type: ignore[override]
+        return elementwise("ne", self, other)
+
+    # Equality is elementwise, so identity is what a hash can stand for.
+    __hash__ = object.__hash__
+
+    def __pow__(self, exponent: Any) -> Tensor:
+        from nnk.expr.functions import power
+        return power(self, exponent)
+
+    def __matmul__(self, other: Any) -> Tensor:
+        from nnk.expr.functions import matmul
+        return matmul(self, other)
+
+    def __rmatmul__(self, other: Any) -> Tensor:
+        from nnk.expr.functions import matmul
+        return matmul(other, self)
+
+    def __getitem__(self, index: Any) -> Tensor:
+        from nnk.expr.views import getitem
+        return getitem(self, index)
+
+    def __iter__(self) -> Iterable[Tensor]:  # type: ignore[misc]
+        return (self[i] for i in range(len(self)))
+
+    # -------------------------------------------------------------------------------------- methods
+
+    def sum(self, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
+        """Return the sum over ``axis`` (default: all); see :func:`nnk.sum`."""
+        from nnk.expr.functions import reduce_sum
+        return reduce_sum(self, axis, keepdims)
+
+    def mean(self, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
+        """Return the mean over ``axis`` (default: all); see :func:`nnk.mean`."""
+        from nnk.expr.functions import mean
+        return mean(self, axis, keepdims)
+
+    def max(self, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
+        """Return the maximum over ``axis`` (default: all); see :func:`nnk.max`."""
+        from nnk.expr.functions import reduce_max
+        return reduce_max(self, axis, keepdims)
+
+    def min(self, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
+        """Return the minimum over ``axis`` (default: all); see :func:`nnk.min`."""
+        from nnk.expr.functions import reduce_min
+        return reduce_min(self, axis, keepdims)
+
+    def reshape(self, *shape: int | Sequence[int]) -> Tensor:
+        """Return the same elements in another shape; one size may be -1."""
+        from nnk.expr.views import reshape
+        return reshape(self, shape)
+
+    def transpose(self, *axes: int | Sequence[int]) -> Tensor:
+        """Return the tensor with its axes permuted (default: reversed)."""
+        from nnk.expr.views import transpose
+        return transpose(self, axes)
+
+    def permute(self, *axes: int | Sequence[int]) -> Tensor:
+        """Return the tensor with its axes permuted, as :meth:`transpose`."""
+        return self.transpose(*axes)
+
+    def swapaxes(self, axis1: int, axis2: int) -> Tensor:
+        """Return the tensor with two axes exchanged."""
+        from nnk.expr.views import swapaxes
+        return swapaxes(self, axis1, axis2)
+
+    def broadcast_to(self, shape: Sequence[int]) -> Tensor:
+        """Return the tensor broadcast to ``shape`` by NumPy's rules."""
+        from nnk.expr.views import broadcast_to
+        return broadcast_to(self, tuple(shape))
+
+    def take(self, indices: Any, axis: int = 0) -> Tensor:
+        """Return the slices at integer ``indices`` along ``axis``; see :func:`nnk.take`."""
+        from nnk.expr.views import take
+        return take(self, indices, axis)
+
+    @property
+    def T(self) -> Tensor:
+        """The tensor with its axes reversed."""
+        return self.transpose()
+
+
+def constant(value: float) -> Tensor:
+    """Return a scalar constant; its value travels as a push constant and is never part of a kernel's key."""
+    return Tensor("const", (), (bits_of(value),), (), FLOAT32, None)
+
+
+def run_time_parameter(value: float) -> Tensor:
+    """Return a scalar that depends on shapes (1/sqrt(d), eps, n): never pooled with equal constants."""
+    return Tensor("rparam", (), (bits_of(value),), (), FLOAT32, None)
+
+
+def leaf(engine: Any, storage: Any, shape: Shape, dtype: np.dtype[Any] = FLOAT32) -> Tensor:
+    """Return an evaluated tensor over row-major ``storage``."""
+    return Tensor("leaf", (), (), shape, dtype, engine, storage)
+
+
+def as_tensor(value: Any, engine: Any, op: str) -> Tensor:
+    """Return ``value`` as a tensor: a tensor itself, a Python or NumPy number, or an array for ``engine``."""
+    if isinstance(value, Tensor):
+        return value
+    if isinstance(value, (bool, int, float, np.bool_, np.integer, np.floating)):
+        return constant(float(value))
+    if isinstance(value, (np.ndarray, list, tuple)) and engine is not None:
+        array = np.asarray(value)
+        if array.dtype.kind not in "fiub":
+            raise DTypeError(f"Expected numbers for an operand of {op}, got an array of {array.dtype}", op=op,
+                             dtypes=(array.dtype,))
+        tensor: Tensor = engine.array(array.astype(np.float32))
+        return tensor
+    raise DTypeError(f"Expected a tensor, a number or an array for an operand of {op}, got {type(value).__name__}",
+                     op=op, dtypes=(type(value),))
+
+
+def engine_of(op: str, tensors: Iterable[Tensor]) -> Any:
+    """Return the one engine of ``tensors`` (constants have none)."""
+    engine = None
+    for tensor in tensors:
+        if tensor.engine is not None:
+            if engine is not None and tensor.engine is not engine:
+                raise ExprError(f"Expected tensors of one engine for {op}, got {engine} and {tensor.engine}; "
+                                f"move one with nnk.array(t.numpy(), engine=...)", op=op)
+            engine = tensor.engine
+    return engine
+
+
+def binary_operands(op: str, values: Sequence[Any]) -> tuple[tuple[Tensor, ...], Any]:
+    """Return ``values`` as float32 tensors of one engine, and that engine."""
+    engine = engine_of(op, (value for value in values if isinstance(value, Tensor)))
+    tensors = tuple(as_tensor(value, engine, op) for value in values)
+    for tensor in tensors:
+        if tensor.dtype != FLOAT32:
+            raise DTypeError(f"Expected float32 for the operands of {op}, got {tensor.dtype}; integer tensors are "
+                             f"indices for take in this version", op=op, dtypes=tuple(t.dtype for t in tensors))
+    return tensors, engine
+
+
+def broadcast_shapes(op: str, shapes: Sequence[Shape]) -> Shape:
+    """Return the common shape of ``shapes`` by NumPy's rules.
+
+    Raises
+    ------
+    ShapeError
+        If they do not broadcast.
+    """
+    first = shapes[0]
+    if all(shape == first for shape in shapes):
+        return first
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        raise ShapeError(f"Expected shapes that broadcast for {op}, got {' and '.join(map(str, shapes))}", op=op,
+                         shapes=tuple(shapes)) from None
+
+
+def elementwise(op: str, *values: Any) -> Tensor:
+    """Return the elementwise op named ``op`` of the op table over ``values``."""
+    args, engine = binary_operands(op, values)
+    assert len(args) == ops.OP_BY_NAME[op].arity, op
+    shape = args[0].shape if len(args) == 1 else broadcast_shapes(op, [arg.shape for arg in args])
+    return Tensor(op, args, (), shape, FLOAT32, engine)
+
+
+def geometry_of(tensor: Tensor) -> tuple[Tensor, int, Shape]:
+    """Return (base, offset, strides) in elements: how ``tensor`` reads the row-major values of ``base``."""
+    if tensor.op == "view" and tensor.storage is None:
+        return tensor.args[0], tensor.attrs[0], tensor.attrs[1]
+    return tensor, 0, contiguous_strides(tensor.shape)
+
+
+def unsupported(op: str, text: str) -> UnsupportedOpError:
+    """Return the one error for what this version does not run."""
+    return UnsupportedOpError(f"This version does not run {text}", op=op)

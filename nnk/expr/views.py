@@ -1,0 +1,284 @@
+"""Views: reshape, transpose, slicing, broadcasting and take. They move no data; a kernel reads through them.
+
+A view node holds an offset and strides, in elements, over the row-major values of its base. Views of views compose,
+so that a chain of them is one strided read of one buffer.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from nnk.errors import DTypeError, ExprError, IndexRangeError, ShapeError, UnsupportedOpError
+from nnk.expr.node import INT32, Shape, Tensor, broadcast_shapes, contiguous_strides, elementwise, geometry_of
+
+__all__ = ["broadcast_to", "getitem", "reshape", "swapaxes", "take", "transpose"]
+
+
+def _view(base: Tensor, offset: int, strides: Shape, shape: Shape) -> Tensor:
+    if offset == 0 and shape == base.shape and strides == contiguous_strides(shape):
+        return base
+    return Tensor("view", (base,), (offset, strides), shape, base.dtype, base.engine)
+
+
+def _flat(numbers: Sequence[Any]) -> tuple[Any, ...]:
+    if len(numbers) == 1 and isinstance(numbers[0], (tuple, list)):
+        return tuple(numbers[0])
+    return tuple(numbers)
+
+
+def _axis(axis: int, ndim: int, op: str) -> int:
+    position = operator.index(axis)
+    if not -ndim <= position < ndim:
+        raise ShapeError(f"Expected an axis from {-ndim} to {ndim - 1} for {op}, got {axis}", op=op)
+    return position % ndim
+
+
+def normalise_axes(axis: int | Sequence[int] | None, ndim: int, op: str) -> tuple[int, ...]:
+    """Return ``axis`` as sorted non-negative axes; ``None`` means all."""
+    if axis is None:
+        return tuple(range(ndim))
+    axes = [_axis(one, ndim, op) for one in (axis if isinstance(axis, (tuple, list)) else (axis,))]
+    if len(set(axes)) != len(axes):
+        raise ShapeError(f"Expected different axes for {op}, got {tuple(axes)}", op=op)
+    return tuple(sorted(axes))
+
+
+def materialised(tensor: Tensor) -> Tensor:
+    """Return ``tensor`` as a row-major tensor: itself unless it is a view, else a copy kernel over it."""
+    if tensor.op in ("view", "take") and tensor.storage is None:
+        if tensor.dtype == INT32:
+            raise DTypeError("Expected float32 for a copy on the device, got int32: reshape indices before nnk.array",
+                             op="copy", dtypes=(tensor.dtype,))
+        return elementwise("copy", tensor)
+    return tensor
+
+
+def reshape(tensor: Tensor, shape: Sequence[Any]) -> Tensor:
+    """Return the elements of ``tensor``, in row-major order, as ``shape``; one size may be -1.
+
+    Raises
+    ------
+    ShapeError
+        If the sizes do not fit.
+    """
+    new = tuple(operator.index(size) for size in _flat(shape))
+    if new.count(-1) == 1:
+        known = math.prod(size for size in new if size != -1)
+        if known == 0 or tensor.size % known:
+            raise ShapeError(f"Expected a shape for {tensor.size} elements, got {new}", op="reshape",
+                             shapes=(tensor.shape, new))
+        new = tuple(tensor.size // known if size == -1 else size for size in new)
+    if any(size < 0 for size in new) or math.prod(new) != tensor.size:
+        raise ShapeError(f"Expected a shape for {tensor.size} elements {tensor.shape}, got {new}", op="reshape",
+                         shapes=(tensor.shape, new))
+    base, offset, strides = geometry_of(tensor)
+    without_copy = _reshaped_strides(tensor.shape, strides, new)
+    if without_copy is None:
+        return _view(materialised(tensor), 0, contiguous_strides(new), new)
+    return _view(base, offset, without_copy, new)
+
+
+def _reshaped_strides(shape: Shape, strides: Shape, new: Shape) -> Shape | None:
+    """Return the strides of ``new`` over the same elements, or None when that needs a copy."""
+    if math.prod(new) == 0:
+        return contiguous_strides(new)
+    old = [(size, stride) for size, stride in zip(shape, strides, strict=True) if size != 1]
+    result: list[int] = []
+    position = 0
+    for size in new:
+        if size == 1:
+            result.append(0)
+            continue
+        result.append(size)
+    groups = [size for size in new if size != 1]
+    out: list[int] = []
+    index = 0
+    while index < len(groups):
+        # Take as many old axes as give a product that the new axes can cut.
+        wanted, have, first = groups[index], old[position][0], position
+        last = index
+        while wanted != have:
+            if wanted < have:
+                last += 1
+                wanted *= groups[last]
+            else:
+                position += 1
+                have *= old[position][0]
+        for axis in range(first, position):
+            if old[axis][1] != old[axis + 1][0] * old[axis + 1][1]:
+                return None
+        stride = old[position][1]
+        part = []
+        for size in reversed(groups[index:last + 1]):
+            part.append(stride)
+            stride *= size
+        out += reversed(part)
+        index, position = last + 1, position + 1
+    chosen = iter(out)
+    strides_of_new = [next(chosen) if size != 1 else 0 for size in new]
+    # Axes of size 1 get the row-major stride, so that a contiguous view is recognised as one.
+    running = 1
+    for axis in range(len(new) - 1, -1, -1):
+        if new[axis] == 1:
+            strides_of_new[axis] = running
+        running = strides_of_new[axis] * new[axis]
+    return tuple(strides_of_new)
+
+
+def transpose(tensor: Tensor, axes: Sequence[Any]) -> Tensor:
+    """Return ``tensor`` with its axes in the order ``axes`` (default: reversed)."""
+    order = _flat(axes)
+    if not order or order == (None,):
+        order = tuple(range(tensor.ndim - 1, -1, -1))
+    positions = tuple(_axis(axis, tensor.ndim, "transpose") for axis in order)
+    if sorted(positions) != list(range(tensor.ndim)):
+        raise ShapeError(f"Expected a permutation of {tensor.ndim} axes for transpose, got {order}", op="transpose",
+                         shapes=(tensor.shape,))
+    base, offset, strides = geometry_of(tensor)
+    return _view(base, offset, tuple(strides[p] for p in positions), tuple(tensor.shape[p] for p in positions))
+
+
+def swapaxes(tensor: Tensor, axis1: int, axis2: int) -> Tensor:
+    """Return ``tensor`` with two axes exchanged."""
+    order = list(range(tensor.ndim))
+    first, second = _axis(axis1, tensor.ndim, "swapaxes"), _axis(axis2, tensor.ndim, "swapaxes")
+    order[first], order[second] = order[second], order[first]
+    return transpose(tensor, order)
+
+
+def broadcast_to(tensor: Tensor, shape: Shape) -> Tensor:
+    """Return ``tensor`` broadcast to ``shape``; repeated axes have stride 0."""
+    if broadcast_shapes("broadcast_to", [tensor.shape, shape]) != shape:
+        raise ShapeError(f"Expected a shape that broadcasts to {shape}, got {tensor.shape}", op="broadcast_to",
+                         shapes=(tensor.shape, shape))
+    base, offset, strides = geometry_of(tensor)
+    return _view(base, offset, broadcast_strides(tensor.shape, strides, shape), shape)
+
+
+def broadcast_strides(shape: Shape, strides: Shape, target: Shape) -> Shape:
+    """Return the strides with which a tensor of ``shape`` is read on the grid ``target``."""
+    lead = len(target) - len(shape)
+    return (0,) * lead + tuple(0 if size == 1 and target[lead + axis] != 1 else strides[axis]
+                               for axis, size in enumerate(shape))
+
+
+# ------------------------------------------------------------------------------------------ indexing
+
+def _expanded(index: Any, ndim: int) -> list[Any]:
+    """Return one entry an axis (plus None for new axes), the ellipsis filled in."""
+    entries = list(index) if isinstance(index, tuple) else [index]
+    used = sum(entry is not None and entry is not Ellipsis for entry in entries)
+    dots = [position for position, entry in enumerate(entries) if entry is Ellipsis]
+    if len(dots) > 1:
+        raise ExprError("Expected at most one ellipsis in an index, got 2 or more", op="getitem")
+    if used > ndim:
+        raise ShapeError(f"Expected at most {ndim} indices, got {used}", op="getitem")
+    fill = [slice(None)] * (ndim - used)
+    at = dots[0] if dots else len(entries)
+    return entries[:at] + fill + entries[at + 1:]
+
+
+def getitem(tensor: Tensor, index: Any) -> Tensor:
+    """Return ``tensor[index]`` for integers, slices (negative steps too), None, an ellipsis or one integer array."""
+    entries = _expanded(index, tensor.ndim)
+    arrays = [position for position, entry in enumerate(entries)
+              if isinstance(entry, (list, np.ndarray)) or (isinstance(entry, Tensor) and entry.ndim)]
+    if arrays:
+        if len(arrays) > 1 or any(entry is None for entry in entries):
+            raise ExprError("Expected one integer array in an index, got several or one beside None", op="getitem")
+        axis = arrays[0]
+        array, entries[axis] = entries[axis], slice(None)
+        kept = sum(not isinstance(entry, (int, np.integer)) for entry in entries[:axis])
+        return take(getitem(tensor, tuple(entries)), array, kept)
+    base, offset, strides = geometry_of(tensor)
+    shape: list[int] = []
+    new_strides: list[int] = []
+    axis = 0
+    for entry in entries:
+        if entry is None:
+            shape.append(1)
+            new_strides.append(0)
+            continue
+        size, stride = tensor.shape[axis], strides[axis]
+        if isinstance(entry, slice):
+            start, stop, step = entry.indices(size)
+            count = len(range(start, stop, step))
+            offset += start * stride if count else 0
+            shape.append(count)
+            new_strides.append(stride * step)
+        else:
+            offset += _index_of(entry, size, axis) * stride
+        axis += 1
+    return _view(base, offset, tuple(new_strides), tuple(shape))
+
+
+def _index_of(entry: Any, size: int, axis: int) -> int:
+    try:
+        position = operator.index(entry)
+    except TypeError:
+        raise DTypeError(f"Expected integers, slices, None or one integer array as an index, got "
+                         f"{type(entry).__name__}", op="getitem") from None
+    if isinstance(entry, (bool, np.bool_)):
+        raise DTypeError("Expected integers as an index, got a bool", op="getitem")
+    if not -size <= position < size:
+        raise IndexRangeError(f"Expected an index from {-size} to {size - 1} for axis {axis}, got {position}",
+                              op="getitem", index=position, size=size)
+    return position % size
+
+
+def take(tensor: Tensor, indices: Any, axis: int = 0) -> Tensor:
+    """Return the slices of ``tensor`` at integer ``indices`` along ``axis``.
+
+    Parameters
+    ----------
+    indices : array of int, any shape
+        A NumPy array, a list, or an int32 tensor made by :func:`nnk.array`. Negative indices count from the end, as
+        in NumPy, except in a tensor.
+
+    Returns
+    -------
+    Tensor of shape ``tensor.shape[:axis] + indices.shape + tensor.shape[axis + 1:]``
+
+    Raises
+    ------
+    IndexError
+        If an index is outside of the axis.
+    DTypeError
+        If the indices are not integers.
+    """
+    position = _axis(axis, tensor.ndim, "take")
+    index = indices if isinstance(indices, Tensor) else _index_tensor(tensor, indices, position)
+    if index.dtype != INT32:
+        raise DTypeError(f"Expected integer indices for take, got {index.dtype}", op="take", dtypes=(index.dtype,))
+    base, offset, strides = geometry_of(index)
+    if offset or base.size != index.size or strides != contiguous_strides(index.shape):
+        raise UnsupportedOpError("Expected a row-major index tensor for take, got a strided view; slice the indices "
+                                 "before nnk.array", op="take")
+    if position == 0:
+        return Tensor("take", (materialised(tensor), index), (), index.shape + tensor.shape[1:], tensor.dtype,
+                      tensor.engine)
+    order = (position, *(other for other in range(tensor.ndim) if other != position))
+    first = take(transpose(tensor, order), index, 0)
+    moved = (*range(index.ndim, index.ndim + position), *range(index.ndim),
+             *range(index.ndim + position, first.ndim))
+    return transpose(materialised(first), moved)
+
+
+def _index_tensor(tensor: Tensor, indices: Any, axis: int) -> Tensor:
+    array = np.asarray(indices)
+    if array.size == 0:
+        array = array.astype(np.int64)
+    if array.dtype.kind not in "iu":
+        raise DTypeError(f"Expected integer indices for take, got {array.dtype}", op="take", dtypes=(array.dtype,))
+    size = tensor.shape[axis]
+    if array.size and not (-size <= int(array.min()) and int(array.max()) < size):
+        worst = int(array.max()) if int(array.max()) >= size else int(array.min())
+        raise IndexRangeError(f"Expected indices from {-size} to {size - 1} for axis {axis}, got {worst}",
+                              op="take", index=worst, size=size)
+    index: Tensor = tensor.engine.array(np.where(array < 0, array + size, array).astype(np.int32))
+    return index

@@ -1,0 +1,355 @@
+"""The emitter: a canonical ExprSpec becomes one GLSL compute shader.
+
+It is data-driven: an op's text is its row in :data:`nnk.numerics.FUNCTIONS`, a view's address is its row in
+:data:`_ADDRESSES`, a kernel form is a skeleton of :mod:`nnk.generator.blocks`. Buffers are arrays of uint: bits move
+as bits, floats exist only between a load and a store. No zero is ever written as a literal operand of a float + - *
+(docs/numerics.md R2b): constants are parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from nnk import numerics, ops
+from nnk.errors import EmitError
+from nnk.expr.canonical import ValueForm, to_values
+from nnk.expr.meta import LOCAL_SIZE, MATMUL_BLOCK, MATMUL_STEP, KernelMeta, kernel_meta_of
+from nnk.expr.spec import ExprSpec, Instr, Operand
+from nnk.generator import blocks
+from nnk.generator.mathlib import functions_for
+
+__all__ = ["emit"]
+
+_VIEW = {view.code: view.name for view in ops.VIEWS}
+_KIND = {kind.code: kind.name for kind in ops.OPERANDS}
+
+#: View name -> element index at (row, col, i = row*cols + col, batch); {p} is the number of the view's first
+#: parameter word. The strided view is built by :func:`_strided_address`, the take view by its index slot.
+_ADDRESSES: dict[str, str] = {
+    "linear": "i",
+    "row_mod": "(row%W({p}))*cols+col",
+    "row_broadcast": "row",
+    "col_broadcast": "col",
+    "batch_mod": "batch%W({p})",
+    "batch_col": "batch*W({p})+col",
+    "row_access": "(W({p}+1)+row%W({p}))*cols+col",
+    "rotate_half": "((row/W({p}))*W({p})+(row%W({p})+W({p})/2u)%W({p}))*cols+col",
+}
+
+#: Views whose value is the same for all columns of a row.
+_ROW_VIEWS = frozenset(("row_broadcast", "batch_mod"))
+_ROW_OPERANDS = frozenset(("const", "rparam", "row", "batch"))
+
+
+def _hex(bits: int) -> str:
+    return f"0x{bits:08x}u"
+
+
+_SUM_IDENTITY = _hex(numerics.SUM_IDENTITY_BITS)
+_MAX_IDENTITY = _hex(numerics.MAX_IDENTITY_BITS)
+
+
+def _strided_row(first_word: int, rank: int, row: str) -> str:
+    """Return the address of column 0 of ``row``: the row number in mixed base, times the strides."""
+    sizes, strides = first_word + 1, first_word + rank
+    terms = []
+    rest = row
+    for axis in range(rank - 1, 0, -1):
+        size = f"W({sizes + axis - 1})"
+        terms.append(f"({rest})%{size}*W({strides + axis})")
+        rest = f"({rest})/{size}"
+    terms.append(f"({rest})*W({strides})")
+    return f"W({first_word})+" + "+".join(terms)
+
+
+class _Emitter:
+    """The texts that all forms share: loads, operands, instructions, stores."""
+
+    def __init__(self, spec: ExprSpec, meta: KernelMeta) -> None:
+        self.spec = spec
+        self.meta = meta
+        self.program: ValueForm = to_values(spec) if spec.instrs else ValueForm((), spec.const_bits, ())
+
+    # ---------------------------------------------------------------------------------- loads
+
+    def address(self, slot: int, row: str = "row") -> str:
+        """Return the element index that ``slot`` reads at (row, col)."""
+        view = self.spec.views[slot]
+        name = _VIEW[view.kind]
+        word = self.meta.view_param_offsets[slot]
+        if name == "strided":
+            return f"{_strided_row(word, view.param, row)}+col*W({word + 2 * view.param})"
+        if name == "take":
+            return f"b{view.param}.d[{row}]*cols+col"
+        if name not in _ADDRESSES:
+            raise EmitError(f"This version does not emit the view {name} (input {slot})", op=name)
+        return _ADDRESSES[name].format(p=word)
+
+    def load(self, slot: int) -> str:
+        """Return the bits of ``slot`` at (row, col)."""
+        view = self.spec.views[slot]
+        bits = f"b{slot}.d[{self.address(slot)}]"
+        if _VIEW[view.kind] == "rotate_half" and view.negate:
+            word = self.meta.view_param_offsets[slot]
+            return f"({bits}^((row%W({word})<W({word})/2u)?0x80000000u:0u))"
+        return bits
+
+    def operand(self, operand: Operand) -> str:
+        """Return a float expression for ``operand``."""
+        kind, idx = _KIND[operand.kind], operand.idx
+        if kind in ("reg", "fanout", "reduce"):
+            return f"v{idx}"
+        if kind == "input":
+            return f"x{idx}"
+        if kind == "const":
+            return f"U2F(W({self.meta.const_offset + idx}))"
+        if kind == "rparam":
+            return f"U2F(W({self.meta.rparam_offset + idx}))"
+        if kind == "matmul":
+            return "mm"
+        if kind in ("row", "col", "batch"):
+            return {"row": "FLT(INT(batch_row))", "col": "FLT(INT(col))", "batch": "FLT(INT(batch))"}[kind]
+        raise EmitError(f"This version does not emit the operand {kind}", op=kind)
+
+    @staticmethod
+    def used(instr: Instr) -> tuple[Operand, ...]:
+        """Return the operands that the op reads."""
+        return (instr.a, instr.b, instr.c)[:ops.OP_BY_CODE[instr.op].arity]
+
+    def compute(self, instr: Instr) -> str:
+        """Return the statement of an elementwise instruction."""
+        texts = dict(zip("abc", map(self.operand, self.used(instr)), strict=False))
+        return f"float v{instr.dst}={numerics.FUNCTIONS[ops.OP_BY_CODE[instr.op].name].format(**texts)};"
+
+    # ---------------------------------------------------------------------------------- straight-line code
+
+    def needed(self, results: list[Operand], stop: Callable[[int], bool]) -> list[int]:
+        """Return, in order, the instructions below ``results`` for which ``stop`` is false."""
+        wanted: set[int] = set()
+        stack = list(results)
+        while stack:
+            operand = stack.pop()
+            if _KIND[operand.kind] in ("reg", "fanout", "reduce") and not stop(operand.idx) \
+                    and operand.idx not in wanted:
+                wanted.add(operand.idx)
+                stack.extend(self.used(self.program.instrs[operand.idx]))
+        return sorted(wanted)
+
+    def statements(self, positions: list[int], results: list[Operand], skip: Callable[[int], bool],
+                   load: Callable[[int], str]) -> list[str]:
+        """Return loads and instructions at ``positions``; inputs for which ``skip`` holds exist already."""
+        operands = [operand for position in positions for operand in self.used(self.program.instrs[position])]
+        slots = dict.fromkeys(operand.idx for operand in (*operands, *results) if _KIND[operand.kind] == "input")
+        lines = [f"float x{slot}=U2F({load(slot)});" for slot in slots if not skip(slot)]
+        return lines + [self.compute(self.program.instrs[position]) for position in positions]
+
+    def grid_values(self) -> list[str]:
+        """Return the definitions of batch and batch_row where the code can name them."""
+        kinds = {_KIND[operand.kind] for instr in self.program.instrs for operand in self.used(instr)}
+        views = {_VIEW[view.kind] for view in self.spec.views}
+        if kinds & {"row", "batch"} or views & {"batch_mod", "batch_col"}:
+            if self.meta.has_matmul:
+                return ["uint batch_row=local_row;"]
+            return ["uint batch=0u, batch_row=row;"]
+        return []
+
+    def outputs(self) -> list[Operand]:
+        """Return the operand of each output slot."""
+        if not self.spec.instrs:
+            return [Operand(5, 0)]
+        instrs = self.program.instrs
+        return [Operand(4 if ops.OP_BY_CODE[instrs[position].op].kind == "reduce" else 0, position)
+                for position in self.program.outputs]
+
+    def store(self, index: int, value: str) -> str:
+        """Return the store of one output; every NaN becomes the one NaN (R4)."""
+        return f"o{index}.d[i]=nn_canon(F2U({value}));"
+
+    def whole_body(self) -> list[str]:
+        """Return loads, instructions and stores for one element."""
+        results = self.outputs()
+        lines = self.grid_values()
+        lines += self.statements(self.needed(results, lambda _: False), results, lambda _: False, self.load)
+        return lines + [self.store(index, self.operand(result)) for index, result in enumerate(results)]
+
+    # ---------------------------------------------------------------------------------- whole shader
+
+    def buffers(self) -> list[str]:
+        """Return the buffer declarations."""
+        lines = [f"layout(std430,set=0,binding={slot}) readonly buffer B{slot}{{uint d[];}} b{slot};"
+                 for slot in range(self.meta.n_inputs)]
+        first = self.meta.n_inputs
+        lines += [f"layout(std430,set=0,binding={first + slot}) writeonly buffer O{slot}{{uint d[];}} o{slot};"
+                  for slot in range(self.meta.n_outputs)]
+        if self.meta.vec_width == 4:
+            lines += [f"layout(std430,set=0,binding={slot}) readonly buffer C{slot}{{uvec4 d[];}} c{slot};"
+                      for slot in range(self.meta.n_inputs)]
+            lines += [f"layout(std430,set=0,binding={first + slot}) writeonly buffer Q{slot}{{uvec4 d[];}} q{slot};"
+                      for slot in range(self.meta.n_outputs)]
+        words = self.meta.param_words
+        if self.meta.params_in_buffer:
+            last = first + self.meta.n_outputs
+            lines.append(f"layout(std430,set=0,binding={last}) readonly buffer P{{uint words[];}};")
+        else:
+            lines.append(f"layout(push_constant) uniform P{{uint words[{words}];}};")
+        return lines
+
+    def shader(self, main: str, helpers: str = "") -> str:
+        """Return the complete source around ``main``."""
+        head = ["#version 450", f"layout(local_size_x={LOCAL_SIZE}) in;", *self.buffers(), "#define W(n) words[n]"]
+        return "\n".join((*head, functions_for(helpers + main), helpers + main))
+
+
+def _indent(lines: list[str], depth: int) -> str:
+    return "\n".join("  " * depth + line for line in lines)
+
+
+# ------------------------------------------------------------------------------------------ forms
+
+def _emit_elementwise(emitter: _Emitter) -> str:
+    if emitter.meta.vec_width == 1:
+        return emitter.shader(blocks.ELEMENTWISE.substitute(local_size=LOCAL_SIZE,
+                                                            body=_indent(emitter.whole_body(), 2)))
+    views = {_VIEW[view.kind] for view in emitter.spec.views}
+    results = emitter.outputs()
+    positions = emitter.needed(results, lambda _: False)
+    vectors = []
+    if views - {"linear"}:
+        vectors.append("uint row=base/cols, col=base-row*cols;")
+    texts = {"linear": "c{s}.d[v]", "row_broadcast": "uvec4(b{s}.d[row])", "col_broadcast": "c{s}.d[col/4u]"}
+    vectors += [f"uvec4 w{slot}={texts[_VIEW[view.kind]].format(s=slot)};"
+                for slot, view in enumerate(emitter.spec.views)]
+    vectors += [f"uvec4 y{index};" for index in range(len(results))]
+    vectors.append("for(uint lane=0u;lane<4u;lane++){")
+    vectors += ["  " + line for line in emitter.statements(positions, results, lambda _: False,
+                                                           lambda slot: f"w{slot}[lane]")]
+    vectors += [f"  y{index}[lane]=nn_canon(F2U({emitter.operand(result)}));" for index, result in enumerate(results)]
+    vectors.append("}")
+    vectors += [f"q{index}.d[v]=y{index};" for index in range(len(results))]
+    fast = "count-base>=4u" + ("" if views <= {"linear"} else "&&cols%4u==0u")
+    return emitter.shader(blocks.ELEMENTWISE_VEC4.substitute(
+        local_size=LOCAL_SIZE, fast_path=fast, vector_body=_indent(vectors, 3),
+        scalar_body=_indent(emitter.whole_body(), 4)))
+
+
+class _ReduceEmitter(_Emitter):
+    """Adds the split of a program into values of a row and values of an element."""
+
+    def __init__(self, spec: ExprSpec, meta: KernelMeta) -> None:
+        super().__init__(spec, meta)
+        self.row_value: list[bool] = []
+        for instr in self.program.instrs:
+            is_reduce = ops.OP_BY_CODE[instr.op].kind == "reduce"
+            self.row_value.append(is_reduce or all(map(self.is_row_value, self.used(instr))))
+
+    def is_row_slot(self, slot: int) -> bool:
+        return _VIEW[self.spec.views[slot].kind] in _ROW_VIEWS
+
+    def is_row_value(self, operand: Operand) -> bool:
+        """Say whether ``operand`` is the same for all columns of a row."""
+        kind = _KIND[operand.kind]
+        if kind == "input":
+            return self.is_row_slot(operand.idx)
+        if kind in ("reg", "fanout", "reduce"):
+            return self.row_value[operand.idx]
+        return kind in _ROW_OPERANDS
+
+    def element_code(self, results: list[Operand]) -> list[str]:
+        """Return the code of one element for ``results``, over the row values that exist already."""
+        positions = self.needed(results, lambda position: self.row_value[position])
+        return self.statements(positions, results, self.is_row_slot, self.load)
+
+    def passes(self) -> str:
+        """Return the row values in program order, each reduction as a loop."""
+        slots = [slot for slot in range(len(self.spec.views)) if self.is_row_slot(slot)]
+        lines = [_indent([*self.grid_values(), *(f"float x{slot}=U2F({self.load(slot)});" for slot in slots)], 2)]
+        for position, instr in enumerate(self.program.instrs):
+            if not self.row_value[position]:
+                continue
+            op = ops.OP_BY_CODE[instr.op]
+            if op.kind != "reduce":
+                lines.append(_indent([self.compute(instr)], 2))
+                continue
+            is_sum = op.name == "row_sum"
+            skeleton = blocks.REDUCE_SUM if is_sum else blocks.REDUCE_MAX
+            lines.append(skeleton.substitute(
+                result=f"s{position}", chunk=numerics.REDUCE_CHUNK, lane_count=numerics.REDUCE_LANES,
+                identity=_SUM_IDENTITY if is_sum else _MAX_IDENTITY,
+                body=_indent(["uint i=row*cols+col;", *self.element_code([instr.a])], 5 if is_sum else 4),
+                value=self.operand(instr.a)).rstrip())
+            lines.append(_indent([f"float v{position}=U2F(s{position});"], 2))
+        return "\n".join(line for line in lines if line)
+
+
+def _tree(name: str) -> str:
+    combine = ("F2U(U2F(lanes[t])+U2F(lanes[t+s]))" if name == "sum" else "nn_max(lanes[t],lanes[t+s])")
+    text = blocks.TREE.substitute(name=name, lane_count=numerics.REDUCE_LANES, half=numerics.REDUCE_LANES // 2,
+                                  combine=combine)
+    return text
+
+
+def _emit_reduce(spec: ExprSpec, meta: KernelMeta) -> str:
+    emitter = _ReduceEmitter(spec, meta)
+    names = {op.name for op in (ops.OP_BY_CODE[instr.op] for instr in spec.instrs) if op.kind == "reduce"}
+    if any(ops.VIEW_BY_CODE[view.kind].axis >= 0 for view in spec.views):
+        raise EmitError("This version does not emit views that reduce", op="view")
+    trees = [_tree(name.removeprefix("row_")) for name in sorted(names)]
+    # Both trees share one array: its declaration stands once.
+    helpers = trees[0] + "".join(text.split("\n", 1)[1] for text in trees[1:])
+    results = emitter.outputs()
+    body = emitter.element_code(results)
+    body += [emitter.store(index, emitter.operand(result)) for index, result in enumerate(results)]
+    return emitter.shader(blocks.REDUCE.substitute(passes=emitter.passes(), body=_indent(body, 3),
+                                                   lane_count=numerics.REDUCE_LANES), helpers)
+
+
+def _operand_bases(emitter: _Emitter, name: str, slot: int) -> list[str]:
+    """Return base, row stride and column stride of a matmul operand: a by (m, k), b by (k, n)."""
+    view = emitter.spec.views[slot]
+    word = emitter.meta.view_param_offsets[slot]
+    is_a = name == "a"
+    if _VIEW[view.kind] == "strided":
+        row = "batch*depth"
+        lines = [f"uint {name}_column=W({word + 2 * view.param});"]
+        if not is_a:
+            lines += [f"uint b_base={_strided_row(word, view.param, row)}, b_row=W({word + 2 * view.param - 1});"]
+        return lines
+    if _VIEW[view.kind] != "linear":
+        raise EmitError(f"This version does not emit a matmul operand with the view {_VIEW[view.kind]}", op="matmul")
+    rows, columns, bit = ("height", "depth", "1u") if is_a else ("depth", "cols", "2u")
+    return [f"uint {name}_base=batch*{rows}*{columns}, {name}_row=(trans&{bit})==0u?{columns}:1u, "
+            f"{name}_column=(trans&{bit})==0u?1u:{rows};"]
+
+
+def _emit_matmul(emitter: _Emitter) -> str:
+    matmul = emitter.spec.matmul
+    assert matmul is not None
+    a, b = matmul.a_input, matmul.b_input
+    strided_a = _VIEW[emitter.spec.views[a].kind] == "strided"
+    # The rows of a strided left operand may be any mix of axes; its row address is taken apart for each load.
+    row_a = (_strided_row(emitter.meta.view_param_offsets[a], emitter.spec.views[a].param, "batch*height+m0+m")
+             if strided_a else "a_base+(m0+m)*a_row")
+    return emitter.shader(blocks.MATMUL.substitute(
+        step=MATMUL_STEP, block=MATMUL_BLOCK, quads=MATMUL_BLOCK // 4, last=f"{MATMUL_BLOCK - 1}u",
+        local_size=LOCAL_SIZE, identity=f"U2F({_SUM_IDENTITY})",
+        pad_a=_hex(numerics.MATMUL_PAD_A_BITS), pad_b=_hex(numerics.MATMUL_PAD_B_BITS),
+        operands=_indent([*_operand_bases(emitter, "a", a), *_operand_bases(emitter, "b", b)], 2),
+        load_a=f"b{a}.d[{row_a}+(k0+k)*a_column]", load_b=f"b{b}.d[b_base+(k0+k)*b_row+(n0+n)*b_column]",
+        body=_indent(emitter.whole_body(), 4)))
+
+
+def emit(spec: ExprSpec, prec_sig: int = 0) -> str:
+    """Return the GLSL source of the kernel of a canonical ``spec``.
+
+    Raises
+    ------
+    UnsupportedOpError
+        If this version has no kernel shape for the spec.
+    EmitError
+        If the emitter has no text for a view or operand.
+    """
+    meta = kernel_meta_of(spec, prec_sig)
+    if meta.form == "reduce":
+        return _emit_reduce(spec, meta)
+    emitter = _Emitter(spec, meta)
+    return _emit_matmul(emitter) if meta.form == "matmul" else _emit_elementwise(emitter)
