@@ -7,6 +7,7 @@
     ├── ExprError(ValueError)              .op
     │   ├── ShapeError                     .shapes
     │   ├── DTypeError(TypeError)          .dtypes
+    │   ├── IndexRangeError(IndexError)    .index .size
     │   └── UnsupportedOpError(NotImplementedError)
     ├── FormatError(ValueError)            .offset (bytes) .field
     │   ├── SpecDecodeError                ExprSpec bytes
@@ -53,6 +54,7 @@ __all__ = [
     "FormatError",
     "FormatVersionError",
     "GeneratorError",
+    "IndexRangeError",
     "LimitError",
     "ModelError",
     "NnkError",
@@ -118,6 +120,12 @@ class DTypeError(ExprError, TypeError):
     """Data types do not fit the operation."""
 
     attributes = ("op", "dtypes")
+
+
+class IndexRangeError(ExprError, IndexError):
+    """An integer index is outside of its axis."""
+
+    attributes = ("op", "index", "size")
 
 
 class UnsupportedOpError(ExprError, NotImplementedError):
