@@ -142,6 +142,7 @@ VIEWS: tuple[View, ...] = (
     View(12, "row_access", 2, False, "data[(param2 + r mod param)*cols + c]"),
     View(13, "grouped_reduce_sum", 1, False, "sum of param consecutive rows at column c"),
     View(14, "grouped_reduce_max", 1, False, "maximum of param consecutive rows at column c"),
+    View(15, "head_group", 1, False, "data[r*cols + c]; param = row blocks of a matmul or fold that share one"),
     View(64, "strided", 0, True,
          "data[offset + i[0]*s[0] + ... + i[n-1]*s[n-1] + c*sc], n = param (3 or 7) row dimensions"),
     View(65, "take", 0, True, "data[index[r]*cols + c], int32 index in input slot param"),
