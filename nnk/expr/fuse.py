@@ -106,6 +106,18 @@ class PlannedKernel:
         table = node.args[0]
         return node.shape == self.grid and table.ndim == 2 and self.matmul is None
 
+    def reached(self) -> list[Tensor]:
+        """Return the nodes that this kernel computes or reads, views and their bases included."""
+        found: dict[int, Tensor] = {}
+        stack = [self.root]
+        while stack:
+            node = stack.pop()
+            if id(node) not in found:
+                found[id(node)] = node
+                if node is self.root or id(node) in self.members or node.op in ADDRESSING:
+                    stack.extend(node.args)
+        return list(found.values())
+
     def settle(self) -> None:
         """Fall back to the root's own grid when no reduction joined after all."""
         if not self.has_reduce and self.root.op != "take":

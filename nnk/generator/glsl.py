@@ -283,9 +283,8 @@ class _ReduceEmitter(_Emitter):
 
 def _tree(name: str) -> str:
     combine = ("F2U(U2F(lanes[t])+U2F(lanes[t+s]))" if name == "sum" else "nn_max(lanes[t],lanes[t+s])")
-    text = blocks.TREE.substitute(name=name, lane_count=numerics.REDUCE_LANES, half=numerics.REDUCE_LANES // 2,
+    return blocks.TREE.substitute(name=name, lane_count=numerics.REDUCE_LANES, half=numerics.REDUCE_LANES // 2,
                                   combine=combine)
-    return text
 
 
 def _emit_reduce(spec: ExprSpec, meta: KernelMeta) -> str:

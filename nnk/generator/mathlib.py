@@ -42,7 +42,7 @@ def _library() -> tuple[tuple[str, ...], dict[str, str]]:
     current: list[str] = []
     depth = 0
     for line in _glsl_lines(text):
-        if not current and (line.startswith("#") or line.startswith("struct")):
+        if not current and line.startswith(("#", "struct")):
             prelude.append(line)
             continue
         current.append(line)

@@ -1,0 +1,189 @@
+"""The engine protocol: from lazy tensors to values.
+
+:meth:`Engine.evaluate` is the same for all engines: find the schedule, run its steps, turn the results into leaves.
+An engine adds storage (``allocate``, ``upload``, ``download``) and ``run`` for one step.
+"""
+
+from __future__ import annotations
+
+import abc
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from nnk.engine.schedule import Schedule, Scheduler, Step
+from nnk.errors import DTypeError, ExprError
+from nnk.expr.node import FLOAT32, INT32, Tensor, contiguous_strides, geometry_of, leaf
+from nnk.generator.version import GENERATOR_VERSION
+
+__all__ = ["Engine", "KernelCounts"]
+
+_ACCEPTED = {"f": FLOAT32, "i": INT32, "u": INT32, "b": FLOAT32}
+
+
+@dataclass
+class KernelCounts:
+    """How an engine got its kernels: compiled in this process, or found in the cache; each key counts once."""
+
+    compiled: list[str] = field(default_factory=list)
+    hits: list[str] = field(default_factory=list)
+
+
+def _array_of(data: Any, dtype: Any) -> np.ndarray[Any, Any]:
+    """Return ``data`` as a C-contiguous float32 or int32 array that nobody else writes to."""
+    source = np.asarray(data)
+    if dtype is None:
+        if source.dtype.kind not in _ACCEPTED:
+            raise DTypeError(f"Expected numbers for nnk.array, got dtype {source.dtype}", op="array",
+                             dtypes=(source.dtype,))
+        # Python ints are numbers to compute with; NumPy's integer arrays are indices.
+        wanted = _ACCEPTED[source.dtype.kind] if isinstance(data, (np.ndarray, np.generic)) else FLOAT32
+    else:
+        wanted = np.dtype(dtype)
+        if wanted not in (FLOAT32, INT32):
+            raise DTypeError(f"Expected float32 or int32 for nnk.array, got {wanted}; other dtypes come later",
+                             op="array", dtypes=(wanted,))
+    if wanted == INT32 and source.size and source.dtype.kind in "iu" and (
+            int(source.min()) < -2**31 or int(source.max()) >= 2**31):
+        raise DTypeError(f"Expected integers that fit int32 for nnk.array, got {source.min()} to {source.max()}",
+                         op="array", dtypes=(source.dtype,))
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.array(source, dtype=wanted, order="C", copy=True)
+
+
+class Engine(abc.ABC):
+    """Runs expressions on one device.
+
+    Attributes
+    ----------
+    name : str
+        ``"cpu"`` or ``"vulkan:<index>"``.
+    device_name : str
+        What runs the kernels, for people.
+    kernels : KernelCounts
+    """
+
+    name: str
+    device_name: str
+
+    def __init__(self) -> None:
+        self.kernels = KernelCounts()
+        self.scheduler = Scheduler(GENERATOR_VERSION)
+        self.dispatch_count = 0
+        self._lock = threading.RLock()
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"<nnk engine {self.name}: {self.device_name}>"
+
+    # -------------------------------------------------------------------------------------- storage
+
+    @abc.abstractmethod
+    def allocate(self, nbytes: int) -> Any:
+        """Return storage of ``nbytes`` bytes."""
+
+    @abc.abstractmethod
+    def upload(self, array: np.ndarray[Any, Any]) -> Any:
+        """Return storage that holds the C-contiguous ``array``."""
+
+    @abc.abstractmethod
+    def download(self, storage: Any, out: np.ndarray[Any, Any]) -> None:
+        """Copy the first ``out.nbytes`` bytes of ``storage`` to ``out``."""
+
+    @abc.abstractmethod
+    def run(self, step: Step, inputs: Sequence[Any], output: Any) -> None:
+        """Run, or queue, one kernel."""
+
+    def flush(self) -> None:  # noqa: B027 - engines without a queue have nothing to do
+        """Start queued work."""
+
+    def synchronize(self) -> None:  # noqa: B027 - engines without a queue have nothing to do
+        """Wait until all queued work is done."""
+
+    def close(self) -> None:  # noqa: B027 - engines without a device have nothing to release
+        """Release the device. Tensors of this engine cannot be used afterwards."""
+
+    # -------------------------------------------------------------------------------------- tensors
+
+    def array(self, data: Any, dtype: Any = None) -> Tensor:
+        """Return a tensor with a copy of ``data`` on this engine; see :func:`nnk.array`."""
+        array = _array_of(data, dtype)
+        return leaf(self, self.upload(array), array.shape, array.dtype)
+
+    def read(self, tensor: Tensor) -> np.ndarray[Any, Any]:
+        """Return the values of an evaluated tensor as a new array."""
+        out = np.empty(tensor.shape, tensor.dtype)
+        if out.size:
+            with self._lock:
+                self.download(tensor.storage, out)
+        return out
+
+    # -------------------------------------------------------------------------------------- evaluation
+
+    def schedule(self, tensors: Iterable[Tensor]) -> tuple[Schedule, list[Tensor]]:
+        """Return what :meth:`evaluate` would run now, without running it."""
+        with self._lock:
+            return self.scheduler.schedule(_targets(self, tensors))
+
+    def evaluate(self, tensors: Iterable[Tensor]) -> None:
+        """Compute ``tensors`` together: shared parts once. They become leaves."""
+        wanted = [tensor for tensor in tensors if tensor.storage is None]
+        with self._lock:
+            targets = _targets(self, wanted)
+            if targets:
+                self._run_steps(*self.scheduler.schedule(targets))
+            for node in targets:
+                if node.storage is None:
+                    assert node.size == 0, node
+                    _become_leaf(node, self.allocate(0))
+            for tensor in wanted:
+                if tensor.storage is None:
+                    _become_leaf(tensor, tensor.args[0].storage)
+            self.flush()
+
+    def _run_steps(self, schedule: Schedule, order: list[Tensor]) -> None:
+        nodes: list[Any] = list(order)
+        order.clear()
+        for step in schedule.steps:
+            output = self.allocate(step.out_bytes)
+            self.run(step, [nodes[position].storage for position in step.inputs], output)
+            self.dispatch_count += 1
+            _become_leaf(nodes[step.root], output)
+            for position in step.release:
+                nodes[position] = None
+
+
+def _become_leaf(node: Tensor, storage: Any) -> None:
+    node.storage = storage
+    node.op = "leaf"
+    node.args = ()
+    node.attrs = ()
+
+
+def _is_same_storage(view: Tensor) -> bool:
+    """Say whether a view is its base in another shape: no kernel has to move anything."""
+    base, offset, strides = geometry_of(view)
+    return offset == 0 and base.size == view.size and all(
+        size == 1 or stride == wanted
+        for size, stride, wanted in zip(view.shape, strides, contiguous_strides(view.shape), strict=True))
+
+
+def _targets(engine: Engine, tensors: Iterable[Tensor]) -> list[Tensor]:
+    """Return what must be computed for ``tensors``: themselves, or the base of a view that only reshapes."""
+    targets: dict[int, Tensor] = {}
+    for tensor in tensors:
+        if tensor.storage is not None:
+            continue
+        if tensor.engine is not engine:
+            raise ExprError(f"Expected a tensor of engine {engine}, got one of {tensor.engine}", op="eval")
+        target = tensor
+        if tensor.op == "view" and _is_same_storage(tensor):
+            target = tensor.args[0]
+        if target.storage is None:
+            targets[id(target)] = target
+    return list(targets.values())

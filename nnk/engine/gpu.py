@@ -1,0 +1,127 @@
+"""The Vulkan engine. The flow of a request, one short function a step:
+
+==  ============  ====================================================  =====================
+ 1  lower         graph -> planned kernels, leaves, values              expr.fuse, expr.lower
+ 2  canonicalise  ExprSpec -> canonical ExprSpec                        expr.canonical
+ 3  encode + key  ExprSpec -> ``v<generator>.<structure key><suffix>``  expr.key
+ 4  plan lookup   key -> built kernel                                   hit: 9
+ 5  cache lookup  key -> SPIR-V                                         cache.store, hit: 8
+ 6  generate      ExprSpec -> GLSL                                      generator.glsl
+ 7  compile       GLSL -> SPIR-V, cache.put                             generator.compile
+ 8  build         SPIR-V -> compute pipeline                            vk.pipeline
+ 9  dispatch      bind, parameters, record; submit without waiting      vk.device
+==  ============  ====================================================  =====================
+
+Steps 1 to 3 happen once for a graph structure (:mod:`nnk.engine.schedule`). A miss compiles or raises; it never
+runs anything else instead.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from nnk import config, spirv
+from nnk.cache.store import KernelCache
+from nnk.engine.base import Engine
+from nnk.engine.schedule import Step
+from nnk.errors import CacheError, FormatError
+from nnk.expr.key import explain_key
+from nnk.generator.compile import compile_kernel, compiler_version
+from nnk.generator.version import GENERATOR_VERSION
+from nnk.vk.device import Device
+from nnk.vk.instance import DeviceInfo
+
+__all__ = ["GpuEngine"]
+
+_log = logging.getLogger("nnk.engine")
+
+
+class GpuEngine(Engine):
+    """Runs kernels on one Vulkan device, through the kernel cache ``cache``."""
+
+    def __init__(self, info: DeviceInfo, cache: KernelCache) -> None:
+        super().__init__()
+        self.info = info
+        self.name = f"vulkan:{info.index}"
+        self.device_name = info.name
+        self.cache = cache
+        self.device = Device(info)
+        self._plans: dict[str, Any] = {}
+        self._explain: bool = config.get("explain")
+
+    # -------------------------------------------------------------------------------------- storage
+
+    def allocate(self, nbytes: int) -> Any:
+        """Return a device buffer of ``nbytes`` bytes."""
+        return self.device.allocate(nbytes)
+
+    def upload(self, array: np.ndarray[Any, Any]) -> Any:
+        """Return a device buffer with the bytes of ``array``."""
+        buffer = self.device.allocate(array.nbytes)
+        if array.nbytes:
+            self.device.upload(buffer, array.reshape(-1).view(np.uint8))
+        return buffer
+
+    def download(self, storage: Any, out: np.ndarray[Any, Any]) -> None:
+        """Wait for the buffer's work and copy its bytes to ``out``."""
+        self.device.download(storage, out.reshape(-1).view(np.uint8))
+
+    def flush(self) -> None:
+        """Submit what is recorded."""
+        self.device.flush()
+
+    def synchronize(self) -> None:
+        """Wait until the device is idle."""
+        self.device.wait()
+
+    def close(self) -> None:
+        """Write the cache and destroy the device."""
+        self._plans.clear()
+        self.cache.close()
+        self.device.close()
+
+    # -------------------------------------------------------------------------------------- steps 4 to 9
+
+    def run(self, step: Step, inputs: Sequence[Any], output: Any) -> None:
+        """Queue one kernel (steps 4 to 9)."""
+        plan = self._plans.get(step.key)
+        if plan is None:
+            plan = self._plans[step.key] = self.plan(step)
+        self.device.dispatch(plan, inputs, (output,), step.words, step.group_count)
+
+    def plan(self, step: Step) -> Any:
+        """Return the built kernel of ``step`` from the cache, or compile it (steps 5 to 8)."""
+        if self._explain:
+            _log.info("miss of plan %s: %s", step.key, explain_key(step.spec, 0, GENERATOR_VERSION))
+        module = self.look_up(step)
+        if module is None:
+            module = self.compile(step)
+            self.kernels.compiled.append(step.key)
+        else:
+            self.kernels.hits.append(step.key)
+        return self.device.build_kernel(module, step.meta)
+
+    def look_up(self, step: Step) -> bytes | None:
+        """Return the cached SPIR-V if it has the interface that the kernel needs (step 5)."""
+        module = self.cache.get(step.key)
+        if module is None:
+            return None
+        try:
+            spirv.check_interface(module, step.meta)
+        except FormatError as error:
+            _log.warning("kernel %s of the cache is not usable and is compiled again: %s", step.key, error)
+            return None
+        return module
+
+    def compile(self, step: Step) -> bytes:
+        """Return new SPIR-V and hand it to the cache (steps 6 and 7)."""
+        if config.get("expect_hit"):
+            raise CacheError(f"Expected kernel {step.key} in {self.cache.path} because NNK_EXPECT_HIT is set, got a "
+                             f"miss; warm the cache up first", path=str(self.cache.path))
+        module = compile_kernel(step.spec, step.key)
+        self.cache.put(step.key, module, compiler=compiler_version())
+        return module

@@ -1,0 +1,112 @@
+"""Schedules: what an engine runs for a graph, kept per graph structure.
+
+A graph's signature holds its ops, shapes and constants, but no values of leaves; an equal signature means equal
+kernels, launches and parameter words, so that a repeated expression is not lowered again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nnk.expr.fuse import partition, topological
+from nnk.expr.key import kernel_key, spec_key
+from nnk.expr.lower import lower
+from nnk.expr.meta import KernelMeta, Launch, group_count_of, kernel_meta_of, pack_words
+from nnk.expr.node import Tensor
+from nnk.expr.spec import ExprSpec
+
+__all__ = ["Schedule", "Scheduler", "Step"]
+
+#: Schedules kept before all are dropped: a bound on memory, not a policy.
+MAX_SCHEDULES = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One kernel of a schedule.
+
+    ``inputs`` and ``root`` are positions in the graph's topological order. ``release`` lists the positions that no
+    later step reads: dropping them there frees intermediates as early as the graph allows.
+    """
+
+    key: str
+    spec: ExprSpec
+    meta: KernelMeta
+    launch: Launch
+    words: bytes
+    group_count: int
+    inputs: tuple[int, ...]
+    root: int
+    out_bytes: int
+    release: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """The kernels of a graph in order."""
+
+    steps: tuple[Step, ...]
+
+
+def signature_of(order: Sequence[Tensor], outputs: Sequence[Tensor]) -> tuple[Any, ...]:
+    """Return a hashable value that is equal for graphs with the same schedule."""
+    position: dict[int, int] = {}
+    rows: list[Any] = []
+    for node in order:
+        position[id(node)] = len(position)
+        if node.storage is not None:
+            rows.append((node.shape, node.dtype.char))
+        else:
+            rows.append((node.op, node.attrs, node.shape, *[position[id(arg)] for arg in node.args]))
+    rows.append(tuple(position[id(node)] for node in outputs))
+    return tuple(rows)
+
+
+class Scheduler:
+    """Builds schedules and keeps them by signature."""
+
+    def __init__(self, generator_version: int) -> None:
+        self.generator_version = generator_version
+        self._schedules: dict[tuple[Any, ...], Schedule] = {}
+
+    def schedule(self, outputs: Sequence[Tensor]) -> tuple[Schedule, list[Tensor]]:
+        """Return the schedule of ``outputs`` and the nodes that its positions mean.
+
+        Raises
+        ------
+        UnsupportedOpError
+            If a part of the graph is not run by this version.
+        """
+        order = topological(outputs)
+        signature = signature_of(order, outputs)
+        found = self._schedules.get(signature)
+        if found is None:
+            found = self._build(outputs, order)
+            if len(self._schedules) >= MAX_SCHEDULES:
+                self._schedules.clear()
+            self._schedules[signature] = found
+        return found, order
+
+    def _build(self, outputs: Sequence[Tensor], order: Sequence[Tensor]) -> Schedule:
+        position = {id(node): index for index, node in enumerate(order)}
+        kernels = [kernel for kernel in partition(outputs) if kernel.root.size]
+        last_use: dict[int, int] = {}
+        for index, kernel in enumerate(kernels):
+            for node in kernel.reached():
+                last_use[position[id(node)]] = index
+        for node in outputs:
+            last_use.pop(position[id(node)], None)
+        steps = []
+        for index, kernel in enumerate(kernels):
+            lowered = lower(kernel)
+            meta = kernel_meta_of(lowered.spec)
+            steps.append(Step(
+                key=kernel_key(spec_key(lowered.spec), meta.prec_sig, self.generator_version),
+                spec=lowered.spec, meta=meta, launch=lowered.launch, words=pack_words(meta, lowered.launch),
+                group_count=group_count_of(meta, lowered.launch),
+                inputs=tuple(position[id(node)] for node in lowered.inputs), root=position[id(kernel.root)],
+                out_bytes=kernel.root.nbytes,
+                release=tuple(sorted(where for where, last in last_use.items() if last == index))))
+        return Schedule(tuple(steps))

@@ -1,0 +1,104 @@
+"""The choice of an engine: names, devices, defaults."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from nnk import config
+from nnk.engine.base import Engine
+from nnk.errors import NoDeviceError, PerformanceWarning
+
+if TYPE_CHECKING:
+    from nnk.vk.instance import DeviceInfo
+
+__all__ = ["cpu_engine", "get_engine", "vulkan_devices"]
+
+_engines: dict[str, Engine] = {}
+_lock = threading.Lock()
+_told_about_cpu = False
+
+
+def vulkan_devices() -> list[DeviceInfo]:
+    """Return the Vulkan devices, best first for "auto": GPUs before CPU devices.
+
+    Raises
+    ------
+    NoDeviceError
+        If there is no Vulkan loader, driver or device; ``hints`` says what to install.
+    """
+    from nnk.vk.instance import physical_devices
+    return physical_devices()
+
+
+def cpu_engine() -> Engine:
+    """Return the CPU engine of this process."""
+    with _lock:
+        if "cpu" not in _engines:
+            from nnk.engine.cpu import CpuEngine
+            _engines["cpu"] = CpuEngine()
+        return _engines["cpu"]
+
+
+def _vulkan_engine(name: str) -> Engine:
+    from nnk.cache.store import KernelCache
+    from nnk.engine.gpu import GpuEngine
+    from nnk.generator.version import GENERATOR_VERSION
+    from nnk.vk.instance import select
+    info = select(name)
+    key = f"vulkan:{info.index}"
+    with _lock:
+        if key not in _engines:
+            _engines[key] = GpuEngine(info, KernelCache(generator_version=GENERATOR_VERSION))
+        return _engines[key]
+
+
+def _automatic() -> Engine:
+    global _told_about_cpu
+    try:
+        return _vulkan_engine("vulkan")
+    except NoDeviceError as error:
+        if not _told_about_cpu:
+            _told_about_cpu = True
+            warnings.warn(f"nnk runs on the CPU engine: {error}", PerformanceWarning, stacklevel=4)
+        return cpu_engine()
+
+
+def get_engine(device: str | Engine | None = None) -> Engine:
+    """Return the engine for ``device``, one object a device and process.
+
+    Parameters
+    ----------
+    device : str, Engine or None
+        ``"cpu"``; ``"vulkan"`` (the best device); ``"vulkan:1"``; part of a device name; ``"auto"`` or None (the
+        setting NNK_DEVICE, by default the best GPU, else a Vulkan CPU device, else the CPU engine).
+
+    Raises
+    ------
+    NoDeviceError
+        If no device fits.
+    """
+    if isinstance(device, Engine):
+        return device
+    name = "auto" if device is None else device
+    if name == "auto":
+        name = config.get("device")
+    if name == "auto":
+        return _automatic()
+    return cpu_engine() if name == "cpu" else _vulkan_engine(name)
+
+
+def forget_engines() -> None:
+    """Close every engine and forget it: for tests and for a changed environment."""
+    global _told_about_cpu
+    with _lock:
+        for engine in _engines.values():
+            engine.close()
+        _engines.clear()
+        _told_about_cpu = False
+
+
+def counts_of(engine: Engine) -> dict[str, Any]:
+    """Return the kernel counts of ``engine`` as plain data."""
+    return {"compiled": len(engine.kernels.compiled), "hits": len(engine.kernels.hits)}
