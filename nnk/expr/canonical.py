@@ -130,8 +130,8 @@ class _Simplifier:
         if operand.kind == _REDUCE:
             return Operand(_REDUCE, self.value[operand.idx].idx)
         if operand.kind in _VALUE_KINDS:
-            replaced = self.value[operand.idx]
-            return Operand(operand.kind, replaced.idx) if replaced.kind == _REG else replaced
+            # Fanout is another name of reg, so that max(reg x, fanout x) is x already here.
+            return self.value[operand.idx]
         return operand
 
     def bits(self, operand: Operand) -> int | None:
@@ -283,8 +283,10 @@ def canonicalise(spec: ExprSpec) -> ExprSpec:
 
     Inputs, views, run-time parameters and the matmul segment pass through. A fold is returned unchanged.
     """
-    if spec.fold is not None or not spec.instrs:
+    if spec.fold is not None:
         return spec
+    if not spec.instrs:
+        return spec._replace(num_regs=0, const_bits=(), extras=())
     program = to_values(spec)
     while True:
         before = program
