@@ -1,5 +1,6 @@
-from typing_extensions import Buffer
 from typing import Any, final
+
+from typing_extensions import Buffer
 
 @final
 class RecordTable:

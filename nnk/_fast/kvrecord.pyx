@@ -7,7 +7,7 @@ left before it is used, and nothing is allocated for a count that the data canno
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
 from nnk._fast.common cimport nnk_hash_bytes, nnk_load_u32, nnk_load_u64, nnk_store_u32, nnk_store_u64

@@ -33,8 +33,11 @@ def listed(record: Any) -> Any:
 
 
 def from_public(record: kvrecord.Record) -> Any:
-    return [(key.encode("utf-8", "surrogateescape"), from_public(value) if isinstance(value, kvrecord.Record) else value)
-            for key, value in record.items()]
+    out = []
+    for key, value in record.items():
+        out.append((key.encode("utf-8", "surrogateescape"),
+                    from_public(value) if isinstance(value, kvrecord.Record) else value))
+    return out
 
 
 @given(records, bases)
@@ -78,8 +81,8 @@ def test_any_bytes_parse_or_raise(data: bytes, offset: int) -> None:
     assert outcome(data, 0, offset) == expected(data, 0, offset)
 
 
-edits = st.lists(st.tuples(st.integers(0, 2**16), st.sampled_from([0, 1, 2, 3, 4, 8, 0x7f, 0xff]) | st.integers(0, 255)),
-                 min_size=1, max_size=4)
+values = st.sampled_from([0, 1, 2, 3, 4, 8, 0x7f, 0xff]) | st.integers(0, 255)
+edits = st.lists(st.tuples(st.integers(0, 2**16), values), min_size=1, max_size=4)
 
 
 @given(records, edits, st.integers(0, 40), st.booleans())

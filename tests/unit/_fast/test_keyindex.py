@@ -19,8 +19,9 @@ def test_agrees_with_the_oracle() -> None:
             expected = oracle.index(data, prefix, kind)
             index = KeyIndex(kvrecord.parse(data), prefix, kind)
             assert len(index) == len(expected)
-            assert index.keys() == list(expected)
-            assert {key: index.find(key.decode()) for key in index.keys()} == expected
+            keys = index.keys()
+            assert keys == list(expected)
+            assert {key: index.find(key.decode()) for key in keys} == expected
 
 
 def test_absent_keys() -> None:

@@ -1,0 +1,459 @@
+"""The `.nnk` container: one version 2 KVRecord that holds kernels, each with its check (docs/formats/nnk-container.md).
+
+:class:`Snapshot` reads one state of the file: only the table when it is opened, a value when it is asked for, and no
+value that its check does not prove. A file whose table is damaged is searched for entries that can still be proven.
+:func:`layout` turns entries into the bytes of a new file.
+
+Values are read with ``pread`` and not through a memory map: a file that somebody cuts while it is open gives a short
+read here, and a SIGBUS there.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import xxhash
+
+from nnk._fast.keyindex import KeyIndex
+from nnk._fast.kvrecord import RecordTable, encode_head, parse_head
+from nnk.cache.files import open_regular
+from nnk.errors import CacheError, FormatVersionError, RecordError
+
+__all__ = ["FORMAT_VERSION", "Entry", "Item", "Snapshot", "check_key", "check_of", "check_spirv", "item_of", "layout"]
+
+#: Layout of the container. A reader leaves a file of a newer one alone.
+FORMAT_VERSION = 1
+
+SPIRV_MAGIC = struct.pack("<I", 0x07230203)
+SPIRV_HEADER_BYTES = 20
+
+#: The key of a kernel: generator version, structure key or own name, precision suffix.
+KEY = re.compile(r"v[0-9]{1,9}\.[a-z0-9_.@-]{1,200}(?:#[a-z0-9]{1,16})?")
+
+#: A table that is larger is damage: it would be that of a million kernels.
+MAX_TABLE_BYTES = 256 * 1024 * 1024
+
+#: A damaged file that is larger is not searched.
+MAX_SALVAGE_BYTES = 512 * 1024 * 1024
+
+#: Places that are tried for one field of a damaged file.
+MAX_SPANS = 8
+
+IDENTITY_BYTES = 16
+MAC_BYTES = 32
+
+_UINT, _STR = 0, 1
+_SENTINEL_END = 34
+_FIRST_READ = 64 * 1024
+_PER_KERNEL = re.compile(rb"(kernel|check|identity|mac|used)\.(v[0-9]{1,9}\.[a-z0-9_.@-]{1,200}(?:#[a-z0-9]{1,16})?)"
+                         rb"([\x00\x01])")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One kernel. ``day`` counts days since 1970 (UTC) of the last use; ``identity`` and ``mac`` may be empty."""
+
+    spirv: bytes
+    identity: bytes = b""
+    mac: bytes = b""
+    day: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """An entry of a file to be written; ``read`` returns its value, which has ``length`` bytes."""
+
+    key: str
+    length: int
+    check: int
+    identity: bytes
+    mac: bytes
+    day: int
+    read: Callable[[], bytes] = field(compare=False)
+
+    @property
+    def cost_bytes(self) -> int:
+        """Bytes that the entry takes in the file."""
+        key_bytes = len(self.key)
+        cost = 21 + 7 + key_bytes + self.length + 21 + 6 + key_bytes + 8 + 21 + 5 + key_bytes + 8
+        for name, value in (("identity.", self.identity), ("mac.", self.mac)):
+            if value:
+                cost += 21 + len(name) + key_bytes + len(value)
+        return cost
+
+
+def check_key(key: str) -> None:
+    """Raise ``CacheError`` if ``key`` is no kernel key."""
+    if not isinstance(key, str) or not KEY.fullmatch(key):
+        raise CacheError(f"Expected a kernel key such as `v1.0123456789abcdef#x`, got {key!r:.80}")
+
+
+def check_spirv(spirv: bytes) -> None:
+    """Raise ``RecordError`` if ``spirv`` cannot be a SPIR-V module: length, first word."""
+    if len(spirv) < SPIRV_HEADER_BYTES or len(spirv) % 4:
+        raise RecordError(f"Expected SPIR-V of 5 or more 32-bit words, got {len(spirv)} bytes")
+    if spirv[:4] != SPIRV_MAGIC:
+        raise RecordError(f"Expected SPIR-V that starts with 0x07230203, got 0x{spirv[3::-1].hex()}")
+
+
+def check_of(spirv: bytes) -> int:
+    """Return the content of a ``check.<K>`` field: xxh3-64 of the value."""
+    return xxhash.xxh3_64_intdigest(spirv)
+
+
+def item_of(key: str, entry: Entry) -> Item:
+    """Return the entry as an item to write."""
+    return Item(key, len(entry.spirv), check_of(entry.spirv), entry.identity, entry.mac, entry.day,
+                lambda: entry.spirv)
+
+
+# ---- reading ----------------------------------------------------------------------------------------------------
+
+def _pread(fd: int, length: int, offset: int) -> bytes:
+    """Read exactly ``length`` bytes, or what there is."""
+    chunk = os.pread(fd, length, offset)
+    if len(chunk) == length or not chunk:
+        return chunk
+    parts = [chunk]
+    have = len(chunk)
+    while have < length and (chunk := os.pread(fd, length - have, offset + have)):
+        parts.append(chunk)
+        have += len(chunk)
+    return b"".join(parts)
+
+
+def _read_head(fd: int, size: int) -> bytes:
+    """Return the table. Its end is the address of the first field, which stands at a known place."""
+    head = _pread(fd, min(size, _FIRST_READ), 0)
+    if len(head) < _SENTINEL_END + 4 or head[:4] == b"\1\0\0\0":
+        return head
+    at = _SENTINEL_END + 4 + struct.unpack_from("<I", head, _SENTINEL_END)[0] + 1
+    if at + 8 > len(head):
+        return head
+    end = struct.unpack_from("<Q", head, at)[0]
+    if not at + 8 <= end <= size:
+        return head
+    if end > MAX_TABLE_BYTES:
+        raise RecordError(f"Expected a table of at most {MAX_TABLE_BYTES} bytes, got {end}", offset=at)
+    return head[:end] if end <= len(head) else head + _pread(fd, end - len(head), len(head))
+
+
+class Snapshot:
+    """One state of a cache file, open for reading until :meth:`close`.
+
+    ``state`` is ``"absent"``, ``"empty"`` (no bytes), ``"good"``, ``"damaged"`` (entries that can be proven are
+    there) or ``"newer"`` (of a format version that this reader does not know; no entries). ``problems`` says in
+    words what is wrong. ``signature`` changes when the file does.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.state = "absent"
+        self.problems: list[str] = []
+        self.signature: tuple[int, int, int, int] | None = None
+        self.size = 0
+        self.generator_version = ""
+        self.compiler = ""
+        self._fd = -1
+        self._table: RecordTable | None = None
+        self._kernels: KeyIndex | None = None
+        self._found: dict[tuple[bytes, bytes], tuple[int, int]] = {}
+
+    @classmethod
+    def open(cls, path: Path) -> Snapshot:
+        """Open the cache file ``path``; a missing, damaged or newer file is a state, not an error.
+
+        Raises
+        ------
+        OSError
+            If the file exists but cannot be read.
+        CacheError
+            If it is no regular file, or another user could have written it.
+        """
+        self = cls(path)
+        try:
+            self._fd, info = open_regular(path)
+        except FileNotFoundError:
+            return self
+        self.signature = info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns
+        self.size = info.st_size
+        try:
+            self._read_table()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def close(self) -> None:
+        """Close the file; a second call does nothing."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _read_table(self) -> None:
+        if self.size == 0:
+            self.state = "empty"
+            return
+        try:
+            table = parse_head(_read_head(self._fd, self.size), self.size)
+            self._table = table
+            self._check_format()
+            self._kernels = KeyIndex(table, b"kernel.", _STR)
+            self.state = "good"
+        except FormatVersionError as exc:
+            if not isinstance(exc.found, int) or exc.found <= exc.supported:  # type: ignore[attr-defined]
+                self._salvage(str(exc))
+                return
+            self.state = "newer"
+            self._table = None
+            self.problems.append(str(exc))
+        except RecordError as exc:
+            self._salvage(str(exc))
+
+    def _check_format(self) -> None:
+        version = self._uint(b"nnk_format_version")
+        if version is None:
+            raise RecordError("Expected the field `nnk_format_version`, got none", field="nnk_format_version")
+        if version != FORMAT_VERSION:
+            raise FormatVersionError(f"Expected nnk_format_version {FORMAT_VERSION}, got {version}",
+                                     field="nnk_format_version", found=version, supported=FORMAT_VERSION)
+        for name in ("generator_version", "compiler"):
+            place = self._place(name.encode(), b"", _STR)
+            if place is None:
+                if name == "generator_version":
+                    self.problems.append("the field `generator_version` is missing")
+            elif place[1] <= 4096:
+                setattr(self, name, self._value(place).decode("utf-8", "backslashreplace"))
+
+    def _place(self, prefix: bytes, key: bytes, kind: int) -> tuple[int, int] | None:
+        """Return (position, length) of a value."""
+        if self._table is None:
+            return self._found.get((prefix, key))
+        number = self._table.find(prefix + key)
+        if number < 0 or self._table.kind(number) != kind:
+            return None
+        return self._table.span(number)
+
+    def _value(self, place: tuple[int, int]) -> bytes:
+        """Read a value whose block says the same length as the table."""
+        offset, length = place
+        block = _pread(self._fd, 8 + length, offset - 8)
+        if len(block) != 8 + length:
+            raise RecordError(f"KVRecord, byte {offset}: expected {length} bytes, the file is shorter", offset=offset)
+        if self._table is not None and struct.unpack_from("<Q", block)[0] != length:
+            raise RecordError(f"KVRecord, byte {offset - 8}: expected the length {length}, got "
+                              f"{struct.unpack_from('<Q', block)[0]}", offset=offset - 8)
+        return block[8:]
+
+    def _uint(self, prefix: bytes, key: bytes = b"") -> int | None:
+        place = self._place(prefix, key, _UINT)
+        if place is None or place[1] != 8:
+            return None
+        return int.from_bytes(self._value(place), "little")
+
+    def _short(self, prefix: bytes, key: bytes, length: int) -> bytes:
+        place = self._place(prefix, key, _STR)
+        if place is None or place[1] != length:
+            return b""
+        return self._value(place)
+
+    def __len__(self) -> int:
+        return len(self.keys())
+
+    def __contains__(self, key: str) -> bool:
+        return self._place(b"kernel.", key.encode(), _STR) is not None
+
+    def keys(self) -> list[str]:
+        """Return the keys of all kernels, checked or not; a field that is no kernel key is skipped."""
+        if self._kernels is None:
+            return [key.decode() for prefix, key in self._found if prefix == b"kernel."]
+        texts = (key.decode("ascii", "replace") for key in self._kernels.keys())  # noqa: SIM118
+        return [key for key in texts if KEY.fullmatch(key)]
+
+    def strange_keys(self) -> list[str]:
+        """Return the fields in the kernels' namespace that are no kernels."""
+        if self._table is None:
+            return []
+        strange = []
+        for number in range(len(self._table)):
+            raw = self._table.key(number)
+            if raw == b"" or raw.startswith(b"kernel."):
+                key = raw[7:].decode("ascii", "replace")
+                if not raw or not KEY.fullmatch(key) or self._table.kind(number) != _STR:
+                    strange.append(raw.decode("utf-8", "backslashreplace"))
+        return strange
+
+    def is_checked(self, key: str) -> bool:
+        """Say whether the kernel has a check field."""
+        return self._place(b"check.", key.encode(), _UINT) is not None
+
+    def raw(self, key: str) -> bytes | None:
+        """Return the kernel's value if it can be SPIR-V, checked or not: for listings, never for a driver."""
+        place = self._place(b"kernel.", key.encode(), _STR)
+        if place is None:
+            return None
+        spirv = self._value(place)
+        check_spirv(spirv)
+        return spirv
+
+    def read(self, key: str) -> Entry | None:
+        """Return the kernel ``key``, or None if it is not there or has no check.
+
+        Raises
+        ------
+        RecordError
+            If the entry is damaged.
+        """
+        name = key.encode()
+        check = self._uint(b"check.", name)
+        if check is None:
+            return None
+        spirv = self.raw(key)
+        if spirv is None:
+            return None
+        if check_of(spirv) != check:
+            raise RecordError(f"Kernel `{key}`: expected content with the check {check:016x}, got "
+                              f"{check_of(spirv):016x}", field=f"kernel.{key}")
+        return Entry(spirv, self._short(b"identity.", name, IDENTITY_BYTES), self._short(b"mac.", name, MAC_BYTES),
+                     self.day(key))
+
+    def day(self, key: str) -> int:
+        """Return the day of the kernel's last use, 0 if it is unknown."""
+        return self._uint(b"used.", key.encode()) or 0
+
+    def item(self, key: str) -> Item | None:
+        """Return the kernel as an item to write, read and checked once now and once more when it is written."""
+        entry = self.read(key)
+        if entry is None:
+            return None
+        length, check = len(entry.spirv), check_of(entry.spirv)
+
+        def again() -> bytes:
+            spirv = self.raw(key)
+            if spirv is None or check_of(spirv) != check:
+                raise CacheError(f"The cache file changed while kernel `{key}` was copied", path=self.path)
+            return spirv
+
+        return Item(key, length, check, entry.identity, entry.mac, entry.day, again)
+
+    # ---- salvage ------------------------------------------------------------------------------------------------
+
+    def _salvage(self, problem: str) -> None:
+        """Find the entries that can be proven, whatever else is damaged."""
+        self.state = "damaged"
+        self.problems.append(problem)
+        self._table = None
+        self._kernels = None
+        if self.size > MAX_SALVAGE_BYTES:
+            return
+        self._found = _provable(_pread(self._fd, self.size, 0))
+
+    def use_salvage(self, problem: str) -> None:
+        """Search the file although its table could be read: after an entry that the table leads to was wrong."""
+        if self.state == "good":
+            self._salvage(problem)
+
+
+def _provable(data: bytes) -> dict[tuple[bytes, bytes], tuple[int, int]]:
+    """Return (prefix, key) -> place for every entry in ``data`` whose check proves it, and for unchecked kernels.
+
+    Heads are found by their keys, wherever they stand. A value is looked for where its own head says and where the
+    head before it says it begins; it ends where its block says and where the next head says.
+    """
+    heads: list[tuple[bytes, bytes, int]] = []
+    for match in _PER_KERNEL.finditer(data):
+        if len(data) - match.end() >= 8:
+            heads.append((match[1] + b".", match[2], struct.unpack_from("<Q", data, match.end())[0]))
+    places: dict[tuple[bytes, bytes], list[tuple[int, int]]] = {}
+    for number, (prefix, key, addr) in enumerate(heads):
+        starts = [addr]
+        if number:
+            before = heads[number - 1][2]
+            if before <= len(data) - 8:
+                starts.append(before + 8 + struct.unpack_from("<Q", data, before)[0])
+        ends = [heads[number + 1][2]] if number + 1 < len(heads) else [len(data)]
+        spans = places.setdefault((prefix, key), [])
+        for start in starts:
+            if not 0 <= start <= len(data) - 8:
+                continue
+            for end in (start + 8 + struct.unpack_from("<Q", data, start)[0], *ends):
+                span = start + 8, end - start - 8
+                if start + 8 <= end <= len(data) and len(spans) < MAX_SPANS and span not in spans:
+                    spans.append(span)
+    found: dict[tuple[bytes, bytes], tuple[int, int]] = {}
+    budget = 4 * len(data)
+    for (prefix, key), spans in places.items():
+        if prefix == b"kernel.":
+            # Honest entries do not overlap. Crafted ones could make every head claim the whole file.
+            budget -= sum(length for _, length in spans)
+            if budget < 0:
+                break
+            _prove(data, key, spans, places, found)
+    return found
+
+
+def _prove(data: bytes, key: bytes, spans: Sequence[tuple[int, int]],
+           places: dict[tuple[bytes, bytes], list[tuple[int, int]]],
+           found: dict[tuple[bytes, bytes], tuple[int, int]]) -> None:
+    """Add the kernel ``key`` and its fields to ``found`` if one of its spans matches one of its checks."""
+    checks = {data[at:at + 8]: (at, 8) for at, length in places.get((b"check.", key), ()) if length == 8}
+    for at, length in spans:
+        if length < SPIRV_HEADER_BYTES or length % 4 or data[at:at + 4] != SPIRV_MAGIC:
+            continue
+        raw = check_of(data[at:at + length]).to_bytes(8, "little")
+        if raw in checks:
+            found[b"kernel.", key] = at, length
+            found[b"check.", key] = checks[raw]
+            break
+        if not checks and struct.unpack_from("<Q", data, at - 8)[0] == length:
+            found[b"kernel.", key] = at, length
+            return
+    else:
+        return
+    for prefix, size in ((b"identity.", IDENTITY_BYTES), (b"mac.", MAC_BYTES), (b"used.", 8)):
+        for at, length in places.get((prefix, key), ()):
+            if length == size:
+                found[prefix, key] = at, length
+                break
+
+
+# ---- writing ----------------------------------------------------------------------------------------------------
+
+def head_bytes(generator_version: str, compiler: str) -> int:
+    """Return the size of a file without kernels."""
+    return 34 + 21 + 18 + 8 + 21 + 17 + len(generator_version.encode()) + 21 + 8 + len(compiler.encode())
+
+
+def layout(items: Iterable[Item], *, generator_version: str, compiler: str) -> Iterator[bytes]:
+    """Yield the bytes of a cache file with these entries, in order of their keys.
+
+    The small fields come before the kernels: what a cut file loses first is one kernel, not the checks of many.
+    """
+    ordered = sorted(items, key=lambda item: item.key)
+    small: list[tuple[bytes, int, bytes]] = [
+        (b"nnk_format_version", _UINT, struct.pack("<Q", FORMAT_VERSION)),
+        (b"generator_version", _STR, generator_version.encode()),
+        (b"compiler", _STR, compiler.encode())]
+    for item in ordered:
+        key = item.key.encode()
+        small.append((b"check." + key, _UINT, struct.pack("<Q", item.check)))
+        small.append((b"used." + key, _UINT, struct.pack("<Q", item.day)))
+        if item.identity:
+            small.append((b"identity." + key, _STR, item.identity))
+        if item.mac:
+            small.append((b"mac." + key, _STR, item.mac))
+    heads = [(key, kind, len(value)) for key, kind, value in small]
+    heads += [(b"kernel." + item.key.encode(), _STR, item.length) for item in ordered]
+    yield encode_head(tuple(heads))
+    yield b"".join([struct.pack("<Q", len(value)) + value for _, _, value in small])
+    for item in ordered:
+        yield struct.pack("<Q", item.length)
+        yield item.read()

@@ -1,0 +1,516 @@
+"""KernelCache: SPIR-V by kernel key, in memory and in one file that all processes of a user share.
+
+How a change reaches the file: `put` marks the entry dirty. Outside :meth:`KernelCache.deferred` it is written at once
+if the last write is long enough ago, else by a timer; the pause between writes doubles while misses keep coming, so
+that n misses do not rewrite the file n times. What is left is written at exit. A save takes the lock, reads the
+file as it is now, merges, and replaces it as a whole.
+
+What is never done: return an entry that fails a check; raise because of damage; block longer than the lock's
+deadline; touch a file of a newer format. Trouble is one CacheWarning for each cache object; later trouble is logged.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import itertools
+import logging
+import os
+import threading
+import time
+import warnings
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from nnk import config
+from nnk.cache import files
+from nnk.cache.container import IDENTITY_BYTES, Entry, Snapshot, check_key, check_spirv
+from nnk.cache.location import cache_path, extra_paths, shown
+from nnk.cache.save import Change, Outcome, collision_key, save
+from nnk.cache.sign import is_signed, mac_of, read_secret
+from nnk.errors import CacheError, CacheWarning, RecordError
+
+__all__ = ["CacheStats", "KernelCache"]
+
+_log = logging.getLogger("nnk.cache")
+
+#: A miss this long after the last write is written at once; the pause doubles up to the second value while misses
+#: keep coming, and a stop as long as the pause ends the burst.
+FIRST_PAUSE_S = 0.5
+LONGEST_PAUSE_S = 60.0
+
+#: After a save that failed, the next automatic one waits this long. An explicit flush does not.
+RETRY_AFTER_S = 30.0
+
+SECONDS_PER_DAY = 86400
+
+
+@dataclass(frozen=True, slots=True)
+class CacheStats:
+    """What a cache object did since it was made, and what its file holds.
+
+    ``hits``, ``misses`` and ``puts`` count calls. ``entries`` counts kernels that `get` could return without the
+    extra files; ``pending`` those of them that are not in the file yet. ``bytes`` is the size of the file.
+    ``damaged`` counts entries and tables that failed a check, ``unchecked`` look-ups of kernels without a check (or,
+    where a secret is set, without the right signature), ``evicted``
+    kernels that left for lack of room. ``flushes`` counts writes of the file, ``written_bytes`` their bytes.
+    """
+
+    hits: int = 0
+    misses: int = 0
+    puts: int = 0
+    entries: int = 0
+    pending: int = 0
+    bytes: int = 0
+    damaged: int = 0
+    unchecked: int = 0
+    evicted: int = 0
+    flushes: int = 0
+    written_bytes: int = 0
+
+
+_COUNTED = ("hits", "misses", "puts", "damaged", "unchecked", "evicted", "flushes", "written_bytes")
+
+
+def _today() -> int:
+    return int(time.time() // SECONDS_PER_DAY)
+
+
+class KernelCache:
+    """Kernels by key. Safe for threads, for processes that share the file, and over fork.
+
+    Parameters
+    ----------
+    path : str or Path, optional
+        The cache file; by default :func:`nnk.cache_path`. Nothing is read or created before the first use.
+    readonly : bool, optional
+        Never write; by default the setting ``NNK_CACHE_READONLY``.
+    generator_version : int, optional
+        What the file's ``generator_version`` says after a write; by default the version in the newest key.
+
+    Examples
+    --------
+    >>> with KernelCache("kernels.nnk") as cache:
+    ...     cache.put("v1.0123456789abcdef", spirv)
+    ...     cache.get("v1.0123456789abcdef") == spirv
+    True
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None = None, *, readonly: bool | None = None,
+                 generator_version: int | None = None) -> None:
+        self.path = cache_path() if path is None else Path(os.path.abspath(os.path.expanduser(path)))
+        self.readonly: bool = config.get("cache_readonly") if readonly is None else readonly
+        self._generator_version = "" if generator_version is None else str(generator_version)
+        self._max_bytes: int = config.get("cache_max_mb") * 10**6
+        self._timeout_s: float = config.get("lock_timeout_s")
+        self._compiler = ""
+        self._counts = dict.fromkeys(_COUNTED, 0)
+        self._secret = read_secret(config.get("cache_key_file"))
+        self._extra: list[Snapshot] | None = None
+        self._snapshot: Snapshot | None = None
+        self._pending: dict[str, Entry] = {}
+        self._memory: dict[str, Entry] = {}     # not to be written: read-only, newer file, or the parent's to write
+        self._dropped: set[str] = set()
+        self._used: dict[str, int] = {}         # key -> number of its last use in this process
+        self._clock = itertools.count()
+        self._touched: set[str] = set()         # keys whose day in the file is to move
+        self._heal = False
+        self._has_warned = False
+        self._deferrals = 0
+        self._closed = False
+        self._timer: threading.Timer | None = None
+        self._pause_s = FIRST_PAUSE_S
+        self._last_write = -LONGEST_PAUSE_S
+        self._not_before = 0.0
+        self._lock = threading.RLock()
+        self._saving = threading.Lock()         # taken before _lock, never while holding it
+        _alive.add(self)
+
+    # ---- the public face ----------------------------------------------------------------------------------------
+
+    def get(self, key: str, *, identity: bytes = b"") -> bytes | None:
+        """Return the SPIR-V of ``key``, or None.
+
+        Parameters
+        ----------
+        key : str
+            ``v<generator version>.<structure key><suffix>``.
+        identity : bytes, optional
+            128 bits over everything that the kernel's meaning depends on. An entry that carries another identity is a
+            collision of keys and not returned.
+
+        Raises
+        ------
+        CacheError
+            If ``key`` is no kernel key.
+        """
+        check_key(key)
+        with self._lock:
+            entry = self._find(key, identity)
+            if entry is None:
+                self._counts["misses"] += 1
+                return None
+            self._counts["hits"] += 1
+            return entry.spirv
+
+    def put(self, key: str, spirv: bytes, *, compiler: str = "", identity: bytes = b"") -> None:
+        """Keep ``spirv`` under ``key``, in memory now and in the file soon.
+
+        Parameters
+        ----------
+        key : str
+            As for :meth:`get`.
+        spirv : bytes
+            A SPIR-V module, little-endian words.
+        compiler : str, optional
+            Name and version of the compiler, for the file's ``compiler`` field.
+        identity : bytes, optional
+            16 bytes, as for :meth:`get`.
+
+        Raises
+        ------
+        CacheError
+            If ``key`` is no kernel key or ``identity`` has another length.
+        RecordError
+            If ``spirv`` cannot be SPIR-V.
+        """
+        check_key(key)
+        spirv, identity = bytes(spirv), bytes(identity)
+        check_spirv(spirv)
+        if identity and len(identity) != IDENTITY_BYTES:
+            raise CacheError(f"Expected an identity of {IDENTITY_BYTES} bytes for kernel `{key}`, got {len(identity)}")
+        with self._lock:
+            self._counts["puts"] += 1
+            self._compiler = compiler or self._compiler
+            there = self._pending.get(key) or self._memory.get(key)
+            if there is not None and not _fits(there, identity):
+                key = collision_key(key, identity)
+            entry = Entry(spirv, identity, self._mac(key, spirv, identity), _today())
+            self._memory.pop(key, None)
+            (self._memory if self.readonly else self._pending)[key] = entry
+            self._dropped.discard(key)
+            self._note_use(key)
+            is_due = self._is_due()
+        if is_due:
+            self._save_softly()
+
+    def discard(self, key: str) -> None:
+        """Forget ``key`` here and, at the next save, in the file: for an entry that a driver rejected."""
+        check_key(key)
+        with self._lock:
+            self._pending.pop(key, None)
+            self._memory.pop(key, None)
+            self._dropped.add(key)
+            is_due = self._is_due()
+        if is_due:
+            self._save_softly()
+
+    def flush(self) -> None:
+        """Write what is pending now.
+
+        Raises
+        ------
+        CacheError
+            If the file cannot be written.
+        CacheLockTimeout
+            If another process holds the lock for longer than ``NNK_LOCK_TIMEOUT_S``.
+        """
+        with self._lock:
+            self._stop_timer()
+        self._save()
+
+    @contextlib.contextmanager
+    def deferred(self) -> Iterator[Self]:
+        """Write once, at the end of the block (of the outermost one): for a warm-up of many kernels."""
+        with self._lock:
+            self._deferrals += 1
+        try:
+            yield self
+        finally:
+            with self._lock:
+                self._deferrals = max(0, self._deferrals - 1)
+                is_due = self._deferrals == 0 and bool(self._pending or self._dropped or self._heal)
+            if is_due:
+                self._save_softly()
+
+    def stats(self) -> CacheStats:
+        """Return the counts so far."""
+        with self._lock:
+            snapshot = self._current()
+            keys = set() if snapshot is None else {key for key in snapshot.keys() if snapshot.is_checked(key)}  # noqa: SIM118
+            keys -= self._dropped
+            return CacheStats(**self._counts, entries=len(keys.union(self._pending, self._memory)),
+                              pending=len(self._pending), bytes=0 if snapshot is None else snapshot.size)
+
+    def close(self) -> None:
+        """Write what is pending and close the file; the cache then only remembers. A second call does nothing."""
+        with self._lock:
+            if self._closed:
+                return
+            self._stop_timer()
+            self._not_before = 0.0
+        self._save_softly()
+        with self._lock:
+            self._closed = True
+            self._drop_snapshots()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"KernelCache({shown(self.path)!r}{', readonly=True' if self.readonly else ''})"
+
+    # ---- reading ------------------------------------------------------------------------------------------------
+
+    def _find(self, key: str, identity: bytes) -> Entry | None:
+        names = (key, collision_key(key, identity)) if identity else (key,)
+        for name in names:
+            entry = self._pending.get(name) or self._memory.get(name)
+            day = None
+            if entry is None and name not in self._dropped:
+                entry = self._read(name)
+                day = None if entry is None else entry.day
+            if entry is not None and _fits(entry, identity):
+                self._note_use(name, day)
+                return entry
+        for snapshot in self._extras():
+            entry = None if key in self._dropped else self._read_from(snapshot, key)
+            if entry is not None and _fits(entry, identity):
+                return entry
+        return None
+
+    def _read(self, key: str) -> Entry | None:
+        """Read from the file as it was, then, on a miss, from the file as it is."""
+        snapshot = self._current()
+        entry = None if snapshot is None else self._read_from(snapshot, key)
+        if entry is None and self._has_changed():
+            self._drop_snapshot()
+            snapshot = self._current()
+            entry = None if snapshot is None else self._read_from(snapshot, key)
+        return entry
+
+    def _read_from(self, snapshot: Snapshot, key: str) -> Entry | None:
+        """Return the entry, or None; damage is counted, and the rest of the file is searched for what is whole."""
+        for _ in range(2):
+            if key not in snapshot:
+                return None
+            try:
+                entry = snapshot.read(key)
+                if entry is not None and (not self._secret or is_signed(self._secret, key, entry)):
+                    return entry
+                self._counts["unchecked"] += 1
+                return None
+            except RecordError as exc:
+                self._note_damage(snapshot.path, str(exc))
+                if snapshot.state != "good":
+                    return None
+                snapshot.use_salvage(str(exc))
+            except OSError as exc:
+                self._warn(f"Kernel cache {shown(snapshot.path)}: cannot be read ({exc}); kernels are compiled again")
+                return None
+        return None
+
+    def _open(self, path: Path) -> Snapshot | None:
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                files.check_folder(path.parent)
+            return Snapshot.open(path)
+        except CacheError as exc:
+            self._warn(f"Kernel cache {shown(path)} is not used: {exc}")
+        except OSError as exc:
+            self._warn(f"Kernel cache {shown(path)}: cannot be read ({exc}); kernels stay in memory")
+        return None
+
+    def _current(self) -> Snapshot | None:
+        if self._snapshot is None and not self._closed:
+            self._snapshot = self._open(self.path)
+            if self._snapshot is None:
+                self._snapshot = Snapshot(self.path)    # stands for a file that is not used
+            elif self._snapshot.state == "damaged":
+                self._note_damage(self.path, self._snapshot.problems[0])
+            elif self._snapshot.state == "newer":
+                self._warn(f"Kernel cache {shown(self.path)} was written by a newer nnk "
+                           f"({self._snapshot.problems[0]}); it is left alone, and new kernels stay in memory")
+        return self._snapshot
+
+    def _extras(self) -> list[Snapshot]:
+        if self._extra is None:
+            opened = (self._open(path) for path in extra_paths()) if not self._closed else ()
+            self._extra = [snapshot for snapshot in opened if snapshot is not None]
+        return self._extra
+
+    def _has_changed(self) -> bool:
+        if self._closed or self._snapshot is None:
+            return False
+        try:
+            info = os.stat(self.path, follow_symlinks=False)
+        except OSError:
+            return False
+        return (info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns) != self._snapshot.signature
+
+    def _drop_snapshot(self) -> None:
+        if self._snapshot is not None:
+            self._snapshot.close()
+            self._snapshot = None
+
+    def _drop_snapshots(self) -> None:
+        self._drop_snapshot()
+        for snapshot in self._extra or ():
+            snapshot.close()
+        self._extra = None
+
+    # ---- bookkeeping --------------------------------------------------------------------------------------------
+
+    def _note_use(self, key: str, day: int | None = None) -> None:
+        self._used[key] = next(self._clock)
+        if day is not None and day < _today():
+            self._touched.add(key)
+
+    def _note_damage(self, path: Path, problem: str) -> None:
+        self._counts["damaged"] += 1
+        if path == self.path:
+            self._heal = True
+        self._warn(f"Kernel cache {shown(path)} is damaged: {problem}. What is damaged is compiled again, and the file "
+                   f"is repaired at the next save")
+
+    def _warn(self, message: str) -> None:
+        """Warn once for each cache object; later trouble goes to the log."""
+        if self._has_warned:
+            _log.warning("%s", message)
+            return
+        self._has_warned = True
+        warnings.warn(message, CacheWarning, stacklevel=2)
+
+    def _mac(self, key: str, spirv: bytes, identity: bytes) -> bytes:
+        return mac_of(self._secret, key, spirv, identity) if self._secret else b""
+
+    # ---- writing ------------------------------------------------------------------------------------------------
+
+    def _is_due(self) -> bool:
+        """Say whether to write now; if not, see to it that a timer writes later. See the head of this module."""
+        if self.readonly or self._deferrals or self._timer is not None:
+            return False
+        now = time.monotonic()
+        since_s = now - self._last_write
+        if since_s >= 2 * self._pause_s:
+            self._pause_s = FIRST_PAUSE_S
+        wait_s = max(self._pause_s - since_s, self._not_before - now)
+        if wait_s > 0 and not self._closed:
+            self._timer = threading.Timer(wait_s, self._on_timer)
+            self._timer.daemon = True
+            try:
+                self._timer.start()
+                return False
+            except RuntimeError:        # the interpreter is shutting down
+                self._timer = None
+        self._last_write = now
+        return True
+
+    def _on_timer(self) -> None:
+        with self._lock:
+            self._timer = None
+            if self._deferrals:
+                return
+            self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+        # A warning filter that raises has nobody to raise to in this thread.
+        with contextlib.suppress(CacheWarning):
+            self._save_softly()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _save_softly(self) -> None:
+        """Save; a failure is a warning, and the entries stay in memory for the next try."""
+        with self._lock:
+            is_only_use = not (self._pending or self._dropped or self._heal)
+            if time.monotonic() < self._not_before:
+                return
+        if is_only_use and not os.access(self.path.parent, os.W_OK):
+            return
+        try:
+            self._save()
+        except CacheError as exc:
+            with self._lock:
+                self._not_before = time.monotonic() + RETRY_AFTER_S
+            if is_only_use:
+                _log.debug("the day of use is not recorded: %s", exc)
+            else:
+                self._warn(f"{exc}; new kernels stay in memory")
+
+    def _save(self) -> None:
+        """Write everything that is pending; every failure is a CacheError. Look-ups go on meanwhile."""
+        with self._saving:
+            with self._lock:
+                if self.readonly or not (self._pending or self._dropped or self._heal or self._touched):
+                    return
+                change = Change(put=dict(self._pending), drop=frozenset(self._dropped),
+                                touch=frozenset(self._touched), today=_today(), recency=dict(self._used),
+                                compiler=self._compiler, generator_version=self._generator_version,
+                                max_bytes=self._max_bytes)
+            outcome = save(self.path, change, timeout_s=self._timeout_s)
+            with self._lock:
+                self._after_save(change, outcome)
+
+    def _after_save(self, change: Change, outcome: Outcome) -> None:
+        for key, entry in change.put.items():
+            if self._pending.get(key) is entry:
+                del self._pending[key]
+        self._dropped -= change.drop
+        self._touched -= change.touch
+        if outcome.damage and not self._heal:
+            self._note_damage(self.path, outcome.damage[0])
+        self._heal = False
+        self._not_before = 0.0
+        self._last_write = time.monotonic()
+        self._counts["evicted"] += outcome.evicted
+        if outcome.size_bytes:
+            self._counts["flushes"] += 1
+            self._counts["written_bytes"] += outcome.size_bytes
+            self._drop_snapshot()
+
+    # ---- fork and exit ------------------------------------------------------------------------------------------
+
+    def _after_fork_in_child(self) -> None:
+        """What was pending is the parent's to write; locks and timers of other threads do not exist here."""
+        self._lock = threading.RLock()
+        self._saving = threading.Lock()
+        self._timer = None
+        self._memory = {**self._memory, **self._pending}
+        self._pending = {}
+        self._dropped = set()
+        self._touched = set()
+        self._heal = False
+        self._deferrals = 0
+
+
+def _fits(entry: Entry, identity: bytes) -> bool:
+    """Say whether the entry is the kernel asked for: both identities known and different is a collision."""
+    return not identity or not entry.identity or entry.identity == identity
+
+
+_alive: weakref.WeakSet[KernelCache] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for cache in list(_alive):
+        cache._after_fork_in_child()
+
+
+def _at_exit() -> None:
+    for cache in list(_alive):
+        cache.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+atexit.register(_at_exit)
