@@ -1,1 +1,133 @@
-"""nnk: tensor expressions, one fused Vulkan compute kernel each, the same bits on every device."""
+"""nnk: tensor expressions, one fused Vulkan compute kernel each, the same bits on every device.
+
+>>> import nnk
+>>> engine = nnk.engine("cpu")
+>>> x = nnk.array([[1.0, 2.0], [3.0, 4.0]], engine=engine)
+>>> (x * 2 + 1).numpy().tolist()
+[[3.0, 5.0], [7.0, 9.0]]
+
+Importing nnk loads neither vulkan nor shaderc and touches no device: names are loaded when they are used first.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from nnk._version import __version__
+
+if TYPE_CHECKING:
+    from nnk import exprspec as exprspec
+    from nnk import kvrecord as kvrecord
+    from nnk.api import (
+        array,
+        cache_path,
+        devices,
+        engine,
+    )
+    from nnk.cache.store import KernelCache
+    from nnk.engines.explain import explain
+    from nnk.engines.parity import digest
+    from nnk.expr.functions import (
+        absolute,
+        erf,
+        exp,
+        gelu,
+        layer_norm,
+        log,
+        matmul,
+        maximum,
+        mean,
+        minimum,
+        negative,
+        power,
+        relu,
+        rms_norm,
+        rsqrt,
+        sigmoid,
+        silu,
+        softmax,
+        sqrt,
+        tanh,
+        where,
+    )
+    from nnk.expr.functions import reduce_max as max
+    from nnk.expr.functions import reduce_min as min
+    from nnk.expr.functions import reduce_sum as sum
+    from nnk.expr.node import Tensor
+    from nnk.expr.views import broadcast_to, reshape, take, transpose
+    from nnk.models.warmup import model_warmup
+
+__all__ = [
+    "KernelCache",
+    "Tensor",
+    "__version__",
+    "absolute",
+    "array",
+    "broadcast_to",
+    "cache_path",
+    "devices",
+    "digest",
+    "engine",
+    "erf",
+    "exp",
+    "explain",
+    "exprspec",
+    "gelu",
+    "kvrecord",
+    "layer_norm",
+    "log",
+    "matmul",
+    "max",
+    "maximum",
+    "mean",
+    "min",
+    "minimum",
+    "model_warmup",
+    "negative",
+    "power",
+    "relu",
+    "reshape",
+    "rms_norm",
+    "rsqrt",
+    "sigmoid",
+    "silu",
+    "softmax",
+    "sqrt",
+    "sum",
+    "take",
+    "tanh",
+    "transpose",
+    "where",
+]
+
+#: Public name -> (module, name there): where a name is loaded from on first use.
+_SOURCES: dict[str, tuple[str, str]] = {
+    **{name: ("nnk.api", name) for name in ("array", "cache_path", "devices", "engine")},
+    **{name: ("nnk.expr.functions", name) for name in (
+        "absolute", "erf", "exp", "gelu", "layer_norm", "log", "matmul", "maximum", "mean", "minimum", "negative",
+        "power", "relu", "rms_norm", "rsqrt", "sigmoid", "silu", "softmax", "sqrt", "tanh", "where")},
+    **{name: ("nnk.expr.functions", f"reduce_{name}") for name in ("max", "min", "sum")},
+    **{name: ("nnk.expr.views", name) for name in ("broadcast_to", "reshape", "take", "transpose")},
+    "KernelCache": ("nnk.cache.store", "KernelCache"),
+    "Tensor": ("nnk.expr.node", "Tensor"),
+    "digest": ("nnk.engines.parity", "digest"),
+    "explain": ("nnk.engines.explain", "explain"),
+    "model_warmup": ("nnk.models.warmup", "model_warmup"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("exprspec", "kvrecord"):
+        return importlib.import_module(f"nnk.{name}")
+    try:
+        module, source = _SOURCES[name]
+    except KeyError:
+        raise AttributeError(f"module 'nnk' has no attribute {name!r}") from None
+    value = getattr(importlib.import_module(module), source)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -33,13 +33,14 @@ ALLOWED: dict[str, frozenset[str]] = {
         "expr": "errors ops numerics _fast",
         "generator": "errors config ops numerics spirv _fast expr",
         "cache": "errors config spirv _fast",
-        "vk": "errors config spirv _fast expr",
-        "engine": "errors config ops numerics spirv _fast expr generator cache vk",
-        "models": "errors config _fast expr engine",
-        "cli": ("errors config ops numerics spirv kvrecord exprspec _version _fast expr generator cache vk engine "
+        "vk": "errors _version config spirv _fast expr",
+        "engines": "errors config ops numerics spirv _fast expr generator cache vk",
+        "models": "errors config _fast expr engines",
+        "cli": ("errors config ops numerics spirv kvrecord exprspec _version _fast expr generator cache vk engines "
                 "models"),
+        "api": "errors cache expr engines vk",
         "__main__": "cli",
-        "__init__": "errors config _version exprspec kvrecord expr cache engine models",
+        "__init__": "errors config _version exprspec kvrecord api cache expr engines models",
     }.items()
 }
 
@@ -47,14 +48,14 @@ ALLOWED: dict[str, frozenset[str]] = {
 OWNERS: dict[str, tuple[str, ...]] = {
     "argparse": ("cli",),
     "cffi": ("vk",),
-    "numpy": ("expr", "engine", "models", "vk.memory", "cli"),
+    "numpy": ("expr", "engines", "models", "vk.memory", "cli"),
     "platformdirs": ("cache.location",),
     "portalocker": ("cache.lock",),
     "rich": ("cli",),
     "safetensors": ("models.weights",),
     "tokenizers": ("models",),
     "vulkan": ("vk",),
-    "xxhash": ("cache", "engine.parity"),
+    "xxhash": ("cache",),
 }
 
 #: Packages that any module may import for type checkers alone.

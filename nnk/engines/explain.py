@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from nnk import ops
-from nnk.engine.base import Engine
-from nnk.engine.schedule import Step
+from nnk.engines.base import Engine
+from nnk.engines.schedule import Step
 from nnk.errors import ExprError
 from nnk.expr.node import Tensor
 from nnk.expr.spec import ExprSpec, Operand, float_of

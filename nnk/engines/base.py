@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from nnk.engine.schedule import Schedule, Scheduler, Step
+from nnk.engines.schedule import Schedule, Scheduler, Step
 from nnk.errors import DTypeError, ExprError
 from nnk.expr.node import FLOAT32, INT32, Tensor, contiguous_strides, geometry_of, leaf
 from nnk.generator.version import GENERATOR_VERSION

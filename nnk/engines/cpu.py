@@ -13,8 +13,8 @@ import numpy as np
 
 from nnk import config
 from nnk._fast.cpu import Program
-from nnk.engine.base import Engine
-from nnk.engine.schedule import Step
+from nnk.engines.base import Engine
+from nnk.engines.schedule import Step
 
 __all__ = ["CpuEngine"]
 

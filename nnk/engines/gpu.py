@@ -12,7 +12,7 @@
  9  dispatch      bind, parameters, record; submit without waiting      vk.device
 ==  ============  ====================================================  =====================
 
-Steps 1 to 3 happen once for a graph structure (:mod:`nnk.engine.schedule`). A miss compiles or raises; it never
+Steps 1 to 3 happen once for a graph structure (:mod:`nnk.engines.schedule`). A miss compiles or raises; it never
 runs anything else instead.
 """
 
@@ -26,8 +26,8 @@ import numpy as np
 
 from nnk import config, spirv
 from nnk.cache.store import KernelCache
-from nnk.engine.base import Engine
-from nnk.engine.schedule import Step
+from nnk.engines.base import Engine
+from nnk.engines.schedule import Step
 from nnk.errors import CacheError, FormatError
 from nnk.expr.key import explain_key
 from nnk.generator.compile import compile_kernel, compiler_version

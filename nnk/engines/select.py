@@ -7,7 +7,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from nnk import config
-from nnk.engine.base import Engine
+from nnk.engines.base import Engine
 from nnk.errors import NoDeviceError, PerformanceWarning
 
 if TYPE_CHECKING:
@@ -36,14 +36,14 @@ def cpu_engine() -> Engine:
     """Return the CPU engine of this process."""
     with _lock:
         if "cpu" not in _engines:
-            from nnk.engine.cpu import CpuEngine
+            from nnk.engines.cpu import CpuEngine
             _engines["cpu"] = CpuEngine()
         return _engines["cpu"]
 
 
 def _vulkan_engine(name: str) -> Engine:
     from nnk.cache.store import KernelCache
-    from nnk.engine.gpu import GpuEngine
+    from nnk.engines.gpu import GpuEngine
     from nnk.generator.version import GENERATOR_VERSION
     from nnk.vk.instance import select
     info = select(name)

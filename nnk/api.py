@@ -1,0 +1,70 @@
+"""The first calls of a session: engines, arrays, devices, the cache path."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nnk.engines.base import Engine
+    from nnk.expr.node import Tensor
+    from nnk.vk.instance import DeviceInfo
+
+__all__ = ["array", "cache_path", "devices", "engine"]
+
+
+def engine(device: str | Engine | None = None) -> Engine:
+    """Return the engine of a device; one object a device and process.
+
+    Parameters
+    ----------
+    device : str or None
+        ``"cpu"``; ``"vulkan"`` (the best device); ``"vulkan:1"``; part of a device name; ``"auto"`` or None: the
+        setting NNK_DEVICE, by default the best GPU, else a Vulkan CPU device, else the CPU engine.
+
+    Raises
+    ------
+    NoDeviceError
+        If no device fits; ``hints`` says what to install.
+    """
+    from nnk.engines.select import get_engine
+    return get_engine(device)
+
+
+def array(data: Any, engine: str | Engine | None = None, dtype: Any = None) -> Tensor:
+    """Return a tensor with a copy of ``data``.
+
+    Parameters
+    ----------
+    data : array_like
+        Floats and bools become float32. NumPy integer arrays become int32 indices for :func:`nnk.take`; Python
+        numbers become float32.
+    engine : str, Engine or None
+        As for :func:`nnk.engine`.
+    dtype : numpy.float32 or numpy.int32, optional
+
+    Raises
+    ------
+    DTypeError
+        If the data are not numbers, or integers do not fit int32.
+    """
+    from nnk.engines.select import get_engine
+    return get_engine(engine).array(data, dtype)
+
+
+def devices() -> list[DeviceInfo]:
+    """Return the Vulkan devices, the best first.
+
+    Raises
+    ------
+    NoDeviceError
+        If there is no Vulkan loader, driver or device.
+    """
+    from nnk.engines.select import vulkan_devices
+    return vulkan_devices()
+
+
+def cache_path() -> Path:
+    """Return the path of the kernel cache file; it need not exist."""
+    from nnk.cache.location import cache_path as path_of_cache
+    return path_of_cache()
