@@ -98,6 +98,8 @@ def extension(path: str) -> Extension:
                *glob("nnk/_fast/csrc/*.inc")]
     if name == "cpu":
         sources += sorted(glob("nnk/_fast/csrc/cpu*.c"))
+        # Nobody reads errno or the exception flags, so loops with selects and square roots become vector code.
+        compile_args += ["-fno-math-errno", "-fno-trapping-math"]
         link_args += ["-lpthread", "-lm"]
     if name == "shaderc":
         link_args += shaderc_link_line()

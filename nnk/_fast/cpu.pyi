@@ -1,0 +1,13 @@
+from collections.abc import Buffer, Sequence
+from typing import Any
+
+__all__ = ["Program", "isas", "set_isa"]
+
+class Program:
+    def __init__(self, spec: Any, meta: Any) -> None: ...
+    def run(
+        self, words: Buffer, inputs: Sequence[Buffer], outputs: Sequence[Buffer], threads: int = 0
+    ) -> None: ...
+
+def isas() -> tuple[str, ...]: ...
+def set_isa(name: str) -> None: ...

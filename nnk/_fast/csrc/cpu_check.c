@@ -1,0 +1,226 @@
+/* Reads the parameter words of a run and proves that every access stays inside its buffer.
+ *
+ * All products are made in 64 bits with saturation: words come from outside and may say anything.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "cpu.h"
+
+static uint64_t mul(uint64_t a, uint64_t b) {
+    uint64_t r;
+    return __builtin_mul_overflow(a, b, &r) ? UINT64_MAX : r;
+}
+
+static uint64_t add(uint64_t a, uint64_t b) {
+    uint64_t r;
+    return __builtin_add_overflow(a, b, &r) ? UINT64_MAX : r;
+}
+
+static uint64_t min64(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+static int need_input(nnk_run *run, unsigned slot, uint64_t elements) {
+    uint64_t have = run->in[slot].bytes / 4;
+    if (elements <= have) return NNK_OK;
+    return nnk_fail(run->fault, NNK_EXTENT, "Input %u: expected at least %" PRIu64 " elements of 4 bytes, got %" PRIu64
+                    " bytes", slot, elements, run->in[slot].bytes);
+}
+
+/* ---- strided views ---- */
+
+static void read_strided(nnk_run *run, unsigned slot, uint64_t rows) {
+    const nnk_raw_view *view = &run->plan->spec.views[slot];
+    const uint32_t *w = run->words + view->word;
+    nnk_strided *s = &run->strided[slot];
+    int n = s->n = (int)view->param;
+    s->offset = w[0];
+    uint64_t inner = 1;
+    for (int i = 1; i < n; i++) inner = mul(inner, s->size[i] = w[i]);
+    for (int i = 0; i < n; i++) s->stride[i] = (int32_t)w[n + i];
+    s->col_stride = (int32_t)w[2 * n];
+    uint64_t outer = inner ? (rows + inner - 1) / inner : 0;
+    s->size[0] = (uint32_t)min64(outer, UINT32_MAX);
+}
+
+static int check_strided(nnk_run *run, unsigned slot, uint64_t rows, uint64_t cols) {
+    read_strided(run, slot, rows);
+    const nnk_strided *s = &run->strided[slot];
+    if (rows == 0 || cols == 0) return NNK_OK;
+    /* |stride| <= 2**31 and size < 2**32, so eight terms stay below 2**66: 128 bits are enough. */
+    __int128 low = s->offset, high = s->offset;
+    for (int i = 0; i <= s->n; i++) {
+        uint64_t size = i < s->n ? s->size[i] : cols;
+        int64_t stride = i < s->n ? s->stride[i] : s->col_stride;
+        if (size == 0)
+            return nnk_fail(run->fault, NNK_EXTENT, "Input %u: row dimension %d of its strided view has size 0, but the"
+                            " grid has %" PRIu64 " rows", slot, i, rows);
+        __int128 reach = (__int128)stride * (__int128)(size - 1);
+        if (reach < 0) low += reach;
+        else high += reach;
+    }
+    if (low < 0)
+        return nnk_fail(run->fault, NNK_EXTENT, "Input %u: its strided view reaches %" PRId64 " elements before the "
+                        "start of the buffer", slot, (int64_t)-low);
+    return need_input(run, slot, high >= UINT32_MAX ? UINT64_MAX : (uint64_t)high + 1);
+}
+
+void nnk_odometer_set(nnk_odometer *od, const nnk_strided *view, uint64_t row) {
+    od->base = view->offset;
+    for (int i = view->n - 1; i >= 0; i--) {
+        od->i[i] = i ? (uint32_t)(row % view->size[i]) : (uint32_t)row;
+        if (i) row /= view->size[i];
+        od->base += (int64_t)od->i[i] * view->stride[i];
+    }
+}
+
+void nnk_odometer_next(nnk_odometer *od, const nnk_strided *view) {
+    for (int i = view->n - 1; i >= 0; i--) {
+        od->base += view->stride[i];
+        if (++od->i[i] < view->size[i] || i == 0) return;
+        od->base -= (int64_t)view->size[i] * view->stride[i];
+        od->i[i] = 0;
+    }
+}
+
+/* ---- indices ---- */
+
+/* The index of a row-picking view: one int32 for each of n rows or columns. */
+static int check_index(nnk_run *run, unsigned slot, unsigned index_slot, uint64_t n) {
+    if (need_input(run, index_slot, n)) return run->fault->kind;
+    uint64_t table = run->in[slot].bytes / 4 / run->cols;
+    const int32_t *index = run->in[index_slot].data;
+    for (uint64_t i = 0; i < n; i++)
+        if (index[i] < 0 || (uint64_t)index[i] >= table)
+            return nnk_fail(run->fault, NNK_INDEX, "Index %" PRId32 " at position %" PRIu64 " of input %u is outside of "
+                            "input %u, which has %" PRIu64 " rows", index[i], i, index_slot, slot, table);
+    return NNK_OK;
+}
+
+/* ---- views ---- */
+
+static int zero_param(nnk_run *run, unsigned slot) {
+    return nnk_fail(run->fault, NNK_EXTENT, "Input %u: expected a view parameter above 0, got 0", slot);
+}
+
+static int check_view(nnk_run *run, unsigned slot) {
+    const nnk_raw_view *view = &run->plan->spec.views[slot];
+    const uint32_t *w = run->words + view->word;
+    uint64_t rows = run->rows, cols = run->cols, batches = run->batch;
+    if (view->kind == NNK_VIEW_STRIDED) return check_strided(run, slot, rows, cols);
+    if (rows == 0) return NNK_OK;
+    if (view->kind == NNK_VIEW_ROW_BROADCAST) return need_input(run, slot, rows);
+    if (cols == 0) return NNK_OK;
+    switch (view->kind) {
+    case NNK_VIEW_COL_BROADCAST: return need_input(run, slot, cols);
+    case NNK_VIEW_ROTATE_HALF: {
+        if (w[0] == 0 || w[0] % 2)
+            return nnk_fail(run->fault, NNK_EXTENT, "Input %u: expected an even number of block rows above 0, got %u",
+                            slot, w[0]);
+        /* A row reads the other half of its block, so a last block that is cut reads beyond the grid. */
+        uint64_t whole = rows / w[0] * w[0], rest = rows - whole, half = w[0] / 2;
+        uint64_t last = rest == 0 ? whole : whole + (rest > half ? w[0] : half + rest);
+        return need_input(run, slot, mul(last, cols));
+    }
+    case NNK_VIEW_ROW_MOD:
+        if (w[0] == 0) return zero_param(run, slot);
+        return need_input(run, slot, mul(min64(rows, w[0]), cols));
+    case NNK_VIEW_ROW_ACCESS:
+        if (w[0] == 0) return zero_param(run, slot);
+        return need_input(run, slot, mul(add(w[1], min64(rows, w[0])), cols));
+    case NNK_VIEW_BATCH_MOD:
+        if (w[0] == 0) return zero_param(run, slot);
+        return need_input(run, slot, min64(batches, w[0]));
+    case NNK_VIEW_BATCH_COL: return need_input(run, slot, add(mul(batches - 1, w[0]), cols));
+    case NNK_VIEW_TAKE: return check_index(run, slot, view->param, rows);
+    case NNK_VIEW_ROW_GATHER: return check_index(run, slot, view->param, cols);
+    default: return need_input(run, slot, mul(rows, cols));
+    }
+}
+
+static int check_matmul_operand(nnk_run *run, unsigned slot, uint64_t rows, uint64_t cols) {
+    unsigned kind = run->plan->spec.views[slot].kind;
+    if (kind == NNK_VIEW_STRIDED) return check_strided(run, slot, rows, cols);
+    if (kind != NNK_VIEW_LINEAR)
+        return nnk_fail(run->fault, NNK_UNSUPPORTED, "Expected a linear or strided view for matmul operand %u, got view "
+                        "%u", slot, kind);
+    return need_input(run, slot, mul(rows, cols));
+}
+
+/* ---- the head ---- */
+
+static int read_head(nnk_run *run) {
+    const uint32_t *w = run->words;
+    unsigned form = run->plan->spec.form;
+    uint64_t count = w[0];
+    run->cols = w[1];
+    run->batch = 1;
+    if (form == NNK_FORM_ELEMENTWISE) {
+        run->rows = run->cols ? count / run->cols : 0;
+    } else {
+        run->rows = w[2];
+        run->vector_out = form == NNK_FORM_REDUCE && w[3];
+    }
+    if (mul(run->rows, run->cols) != count)
+        return nnk_fail(run->fault, NNK_EXTENT, "Parameter words: %" PRIu64 " elements are not %" PRIu64 " rows of %"
+                        PRIu64, count, run->rows, run->cols);
+    run->m = run->rows;
+    if (form != NNK_FORM_MATMUL) return NNK_OK;
+    run->k = w[3];
+    run->batch = w[4];
+    run->trans = w[5];
+    if (run->trans > 3)
+        return nnk_fail(run->fault, NNK_EXTENT, "Parameter words: expected transposes 0 to 3, got %u", w[5]);
+    if (run->batch == 0 || run->rows % run->batch)
+        return nnk_fail(run->fault, NNK_EXTENT, "Parameter words: %" PRIu64 " rows are not a multiple of %" PRIu64
+                        " batches", run->rows, run->batch);
+    run->m = run->rows / run->batch;
+    return NNK_OK;
+}
+
+static int check_outputs(nnk_run *run) {
+    const nnk_plan *p = run->plan;
+    if (run->vector_out && run->cols == 0 && p->nodes[p->out_node[0]].cls == NNK_ELEM)
+        return nnk_fail(run->fault, NNK_EXTENT, "Expected at least one column for an output of one value a row, got 0");
+    uint64_t elements = run->vector_out ? run->rows : mul(run->rows, run->cols);
+    for (unsigned i = 0; i < p->n_outputs; i++)
+        if (run->out[i].bytes / 4 < elements)
+            return nnk_fail(run->fault, NNK_EXTENT, "Output %u: expected at least %" PRIu64 " elements of 4 bytes, got %"
+                            PRIu64 " bytes", i, elements, run->out[i].bytes);
+    return NNK_OK;
+}
+
+static bool overlap(const nnk_buffer *a, const nnk_buffer *b) {
+    uintptr_t x = (uintptr_t)a->data, y = (uintptr_t)b->data;
+    return a->bytes && b->bytes && x < y + b->bytes && y < x + a->bytes;
+}
+
+/* Writing over an input is right only where every element is read by the tile that writes it. */
+static int check_overlaps(nnk_run *run) {
+    const nnk_plan *p = run->plan;
+    for (unsigned i = 0; i < p->n_outputs; i++) {
+        for (unsigned j = 0; j < i; j++)
+            if (overlap(&run->out[i], &run->out[j]))
+                return nnk_fail(run->fault, NNK_EXTENT, "Outputs %u and %u overlap in memory", j, i);
+        for (unsigned j = 0; j < p->spec.n_views; j++)
+            if (overlap(&run->out[i], &run->in[j]) &&
+                !(p->is_flat && p->n_outputs == 1 && run->out[i].data == run->in[j].data))
+                return nnk_fail(run->fault, NNK_EXTENT, "Output %u overlaps input %u in memory", i, j);
+    }
+    return NNK_OK;
+}
+
+int nnk_run_check(nnk_run *run) {
+    const nnk_plan *p = run->plan;
+    if (read_head(run) || check_outputs(run)) return run->fault->kind;
+    for (unsigned v = 0; v < p->n_nodes; v++)
+        if (p->nodes[v].is_live && p->nodes[v].kind == NNK_NODE_INPUT && check_view(run, p->nodes[v].index))
+            return run->fault->kind;
+    if (p->spec.form == NNK_FORM_MATMUL) {
+        uint64_t batch = run->batch, cols = run->cols;
+        if (run->rows && cols &&
+            (check_matmul_operand(run, p->spec.a_input, mul(batch, run->m), run->k) ||
+             check_matmul_operand(run, p->spec.b_input, mul(batch, run->k), cols)))
+            return run->fault->kind;
+    }
+    return check_overlaps(run);
+}

@@ -1,0 +1,428 @@
+/* Executes the passes of a plan over one block: some whole rows, or a part of one row, tile by tile.
+ *
+ * A tile is small enough for the first-level cache. Inputs that lie in memory as the tile needs them are read in
+ * place; all others are copied into the tile's own buffer. A node whose value is the same all over the tile is passed
+ * on as one value (is_scalar).
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cpu.h"
+
+enum { CACHE_LINE_FLOATS = 16 };
+
+static size_t round_up(size_t n) { return (n + CACHE_LINE_FLOATS - 1) / CACHE_LINE_FLOATS * CACHE_LINE_FLOATS; }
+
+static float *tile_buf(const nnk_context *ctx, unsigned i) { return ctx->tiles + i * ctx->run->tile; }
+
+static float *row_values(const nnk_context *ctx, const nnk_node *node) {
+    return ctx->row_bufs + node->row_buf * ctx->row_capacity;
+}
+
+static void fill(float *o, float value, size_t n) {
+    for (size_t i = 0; i < n; i++) o[i] = value;
+}
+
+static void lanes_reset(float *lanes, size_t n) {
+    static const union { uint32_t bits; float value; } identity = {NNK_SUM_IDENTITY_BITS};
+    fill(lanes, identity.value, n);
+}
+
+static float max_identity(void) {
+    union { uint32_t bits; float value; } identity = {NNK_MAX_IDENTITY_BITS};
+    return identity.value;
+}
+
+/* ---- context ---- */
+
+static bool needs_accumulators(const nnk_run *run) {
+    return run->schedule->n_passes > 1 && run->cols > run->tile;
+}
+
+bool nnk_context_init(nnk_context *ctx, const nnk_run *run) {
+    const nnk_plan *p = run->plan;
+    const nnk_schedule *s = run->schedule;
+    ctx->run = run;
+    ctx->row_capacity = round_up(run->block_rows);
+    size_t tiles = (size_t)s->n_tile_bufs * run->tile, rows = s->n_row_bufs * ctx->row_capacity;
+    size_t saved = s->n_saved_bufs * round_up(run->saved_cols);
+    size_t lanes = needs_accumulators(run) ? (size_t)p->n_nodes * 3 * NNK_REDUCE_LANES : 0;
+    size_t acc = lanes ? p->n_nodes * sizeof(nnk_accumulator) : 0;
+    size_t bytes = (tiles + rows + saved + lanes) * sizeof(float) + acc;
+    ctx->memory = aligned_alloc(64, (bytes + 64) / 64 * 64);
+    if (!ctx->memory) return false;
+    ctx->tiles = ctx->memory;
+    ctx->row_bufs = ctx->tiles + tiles;
+    ctx->saved = ctx->row_bufs + rows;
+    ctx->acc = NULL;
+    if (lanes) {
+        float *first = ctx->saved + saved;
+        ctx->acc = (nnk_accumulator *)(void *)(first + lanes);
+        for (size_t v = 0; v < p->n_nodes; v++) ctx->acc[v].lanes = first + v * 3 * NNK_REDUCE_LANES;
+    }
+    memset(ctx->filled_rows, 0, p->n_nodes * sizeof *ctx->filled_rows);
+    for (unsigned v = 0; v < p->n_nodes; v++) {
+        const nnk_node *node = &p->nodes[v];
+        ctx->is_scalar[v] = node->cls == NNK_UNIFORM;
+        ctx->loc[v] = ctx->row_loc[v] = &ctx->uniform[v];
+        if (node->kind == NNK_NODE_WORD) memcpy(&ctx->uniform[v], &run->words[node->index], sizeof(float));
+    }
+    for (unsigned i = 0; i < p->n_uniform; i++) {
+        const nnk_node *node = &p->nodes[p->uniform[i]];
+        run->isa->loops[node->op][0](ctx->loc[node->src[0]], ctx->loc[node->src[1]], ctx->loc[node->src[2]],
+                                     &ctx->uniform[p->uniform[i]], 1);
+    }
+    return true;
+}
+
+void nnk_context_free(nnk_context *ctx) { free(ctx->memory); }
+
+/* ---- row values ---- */
+
+static void resolve_row_leaf(nnk_context *ctx, unsigned v, uint64_t r0, size_t nr) {
+    const nnk_run *run = ctx->run;
+    const nnk_node *node = &run->plan->nodes[v];
+    float *o = row_values(ctx, node);
+    ctx->row_loc[v] = o;
+    if (node->kind == NNK_NODE_ROW) {
+        for (size_t i = 0; i < nr; i++) o[i] = (float)((r0 + i) % run->m);
+        return;
+    }
+    if (node->kind == NNK_NODE_BATCH) {
+        for (size_t i = 0; i < nr; i++) o[i] = (float)((r0 + i) / run->m);
+        return;
+    }
+    const nnk_raw_view *view = &run->plan->spec.views[node->index];
+    const float *data = nnk_in(run, node->index);
+    switch (view->kind) {
+    case NNK_VIEW_ROW_BROADCAST: ctx->row_loc[v] = data + r0; return;
+    case NNK_VIEW_BATCH_MOD:
+        for (size_t i = 0; i < nr; i++) o[i] = data[(r0 + i) / run->m % run->words[view->word]];
+        return;
+    case NNK_VIEW_ROW_REDUCE_SUM:
+        for (size_t i = 0; i < nr; i++) o[i] = run->isa->row_sum(data + (r0 + i) * run->cols, run->cols);
+        return;
+    default:
+        for (size_t i = 0; i < nr; i++) o[i] = run->isa->row_max(data + (r0 + i) * run->cols, run->cols);
+    }
+}
+
+static void run_row_instr(nnk_context *ctx, unsigned v, size_t nr) {
+    const nnk_run *run = ctx->run;
+    const nnk_node *nodes = run->plan->nodes, *node = &nodes[v];
+    unsigned variant = 0;
+    for (unsigned i = 0; i < node->arity; i++)
+        if (nodes[node->src[i]].cls == NNK_UNIFORM) variant |= 1u << i;
+    float *o = row_values(ctx, node);
+    run->isa->loops[node->op][variant](ctx->row_loc[node->src[0]], ctx->row_loc[node->src[1]],
+                                       ctx->row_loc[node->src[2]], o, nr);
+    ctx->row_loc[v] = o;
+}
+
+/* Makes row values readable for element code: one value where the block is one row, else spread over the tile. */
+static void expand(nnk_context *ctx, unsigned v, size_t nr, uint64_t nc) {
+    const nnk_node *node = &ctx->run->plan->nodes[v];
+    const float *values = ctx->row_loc[v];
+    ctx->is_scalar[v] = nr == 1;
+    ctx->loc[v] = values;
+    if (nr == 1 || nc == 1) return;
+    float *o = tile_buf(ctx, node->tile_buf);
+    for (size_t i = 0; i < nr; i++) fill(o + i * nc, values[i], nc);
+    ctx->loc[v] = o;
+}
+
+/* ---- element leaves ---- */
+
+typedef struct {
+    uint64_t r0, c0;
+    size_t nr, nc;
+} window;
+
+static void copy_row(float *o, const float *s, size_t n) { memcpy(o, s, n * sizeof *o); }
+
+/* The table row that index i names. It was checked before the run; checked again, since another thread of the host
+ * process may write to the index meanwhile. */
+static uint64_t index_at(const nnk_run *run, const nnk_raw_view *view, uint64_t i) {
+    size_t slot = (size_t)(view - run->plan->spec.views);
+    uint32_t row = (uint32_t)((const int32_t *)run->in[view->param].data)[i];
+    return row < run->in[slot].bytes / 4 / run->cols ? row : 0;
+}
+
+/* The row of the input that a row-picking view reads at grid row r; *negate: with the sign flipped. */
+static uint64_t source_row(const nnk_run *run, const nnk_raw_view *view, uint64_t r, bool *negate) {
+    const uint32_t *w = run->words + view->word;
+    *negate = false;
+    switch (view->kind) {
+    case NNK_VIEW_ROW_MOD: return r % w[0];
+    case NNK_VIEW_ROW_ACCESS: return (uint64_t)w[1] + r % w[0];
+    case NNK_VIEW_ROTATE_HALF: {
+        uint32_t l = (uint32_t)(r % w[0]), half = w[0] / 2;
+        *negate = view->negate && l < half;
+        return l < half ? r + half : r - half;
+    }
+    default: return index_at(run, view, r);
+    }
+}
+
+static void resolve_rows(nnk_context *ctx, unsigned v, const nnk_raw_view *view, const float *data, window w) {
+    const nnk_run *run = ctx->run;
+    bool negate;
+    uint64_t first = source_row(run, view, w.r0, &negate);
+    if (w.nr == 1 && !negate) {
+        ctx->loc[v] = data + first * run->cols + w.c0;
+        return;
+    }
+    float *o = tile_buf(ctx, run->plan->nodes[v].tile_buf);
+    for (size_t i = 0; i < w.nr; i++) {
+        const float *s = data + source_row(run, view, w.r0 + i, &negate) * run->cols + w.c0;
+        float *row = o + i * w.nc;
+        copy_row(row, s, w.nc);
+        if (!negate) continue;
+        for (size_t j = 0; j < w.nc; j++) {
+            uint32_t bits;
+            memcpy(&bits, &row[j], 4);
+            bits ^= 0x80000000u;
+            memcpy(&row[j], &bits, 4);
+        }
+    }
+    ctx->loc[v] = o;
+}
+
+static void resolve_strided(nnk_context *ctx, unsigned v, unsigned slot, const float *data, window w) {
+    const nnk_strided *s = &ctx->run->strided[slot];
+    nnk_odometer od;
+    nnk_odometer_set(&od, s, w.r0);
+    const float *first = data + od.base + (int64_t)w.c0 * s->col_stride;
+    ctx->is_scalar[v] = w.nr == 1 && s->col_stride == 0;
+    if (w.nr == 1 && (s->col_stride == 1 || s->col_stride == 0)) {
+        ctx->loc[v] = first;
+        return;
+    }
+    float *o = tile_buf(ctx, ctx->run->plan->nodes[v].tile_buf);
+    ctx->loc[v] = o;
+    for (size_t i = 0; i < w.nr; i++, o += w.nc) {
+        const float *row = data + od.base + (int64_t)w.c0 * s->col_stride;
+        if (s->col_stride == 1) copy_row(o, row, w.nc);
+        else if (s->col_stride == 0) fill(o, *row, w.nc);
+        else
+            for (size_t j = 0; j < w.nc; j++) o[j] = row[(int64_t)j * s->col_stride];
+        if (i + 1 < w.nr) nnk_odometer_next(&od, s);
+    }
+}
+
+/* Leaves that are the same in every row: one row is made, then repeated; whole rows stay valid for the next block. */
+static void repeat_row(nnk_context *ctx, unsigned v, float *o, window w) {
+    size_t have = ctx->filled_rows[v];
+    for (size_t i = have ? have : 1; i < w.nr; i++) copy_row(o + i * w.nc, o, w.nc);
+    bool whole = w.c0 == 0 && w.nc == ctx->run->work_cols;
+    ctx->filled_rows[v] = whole ? (w.nr > have ? w.nr : have) : 0;
+    ctx->loc[v] = o;
+}
+
+static void resolve_gather(nnk_context *ctx, unsigned v, const nnk_raw_view *view, unsigned slot, window w) {
+    const nnk_run *run = ctx->run;
+    const float *data = nnk_in(run, slot);
+    float *o = tile_buf(ctx, run->plan->nodes[v].tile_buf);
+    for (size_t j = 0; j < w.nc && !ctx->filled_rows[v]; j++)
+        o[j] = data[index_at(run, view, w.c0 + j) * run->cols + w.c0 + j];
+    repeat_row(ctx, v, o, w);
+}
+
+static void resolve_leaf(nnk_context *ctx, unsigned v, window w) {
+    const nnk_run *run = ctx->run;
+    const nnk_node *node = &run->plan->nodes[v];
+    ctx->is_scalar[v] = 0;
+    if (node->kind == NNK_NODE_MATMUL) {
+        ctx->loc[v] = nnk_out(run, 0) + w.r0 * run->work_cols + w.c0;
+        return;
+    }
+    float *o = tile_buf(ctx, node->tile_buf);
+    if (node->kind == NNK_NODE_COL) {
+        for (size_t j = 0; j < w.nc && !ctx->filled_rows[v]; j++) o[j] = (float)(w.c0 + j);
+        repeat_row(ctx, v, o, w);
+        return;
+    }
+    const nnk_raw_view *view = &run->plan->spec.views[node->index];
+    const float *data = nnk_in(run, node->index);
+    switch (view->kind) {
+    case NNK_VIEW_LINEAR: ctx->loc[v] = data + w.r0 * run->work_cols + w.c0; return;
+    case NNK_VIEW_COL_BROADCAST:
+        if (w.nr == 1) {
+            ctx->loc[v] = data + w.c0;
+            ctx->filled_rows[v] = 0;
+            return;
+        }
+        if (!ctx->filled_rows[v]) copy_row(o, data, w.nc);
+        repeat_row(ctx, v, o, w);
+        return;
+    case NNK_VIEW_BATCH_COL:
+        for (size_t i = 0; i < w.nr; i++) {
+            const float *s = data + (w.r0 + i) / run->m * run->words[view->word] + w.c0;
+            if (w.nr == 1) ctx->loc[v] = s;
+            else copy_row(o + i * w.nc, s, w.nc), ctx->loc[v] = o;
+        }
+        return;
+    case NNK_VIEW_STRIDED: resolve_strided(ctx, v, node->index, data, w); return;
+    case NNK_VIEW_ROW_GATHER: resolve_gather(ctx, v, view, node->index, w); return;
+    default: resolve_rows(ctx, v, view, data, w);
+    }
+}
+
+/* ---- element instructions ---- */
+
+static void run_elem(nnk_context *ctx, const nnk_pass *pass, unsigned i, window w) {
+    const nnk_run *run = ctx->run;
+    unsigned v = pass->elems[i];
+    const nnk_node *node = &run->plan->nodes[v];
+    size_t n = w.nr * w.nc;
+    float *o;
+    bool store = pass->dst_kind[i] == NNK_DST_OUT && !run->vector_out;
+    if (store) o = nnk_out(run, pass->dst[i]) + w.r0 * run->work_cols + w.c0;
+    else if (pass->dst_kind[i] == NNK_DST_OUT) o = tile_buf(ctx, run->plan->splat_buf);
+    else if (pass->dst_kind[i] == NNK_DST_SAVED) o = ctx->saved + pass->dst[i] * round_up(run->saved_cols) + w.c0;
+    else o = tile_buf(ctx, pass->dst[i]);
+    unsigned variant = 0;
+    for (unsigned j = 0; j < node->arity; j++) variant |= (unsigned)ctx->is_scalar[node->src[j]] << j;
+    bool single = variant == (1u << node->arity) - 1;
+    const nnk_loop loop = run->isa->loops[node->op][(single ? 0 : variant) + (store ? NNK_CANONICAL : 0)];
+    loop(ctx->loc[node->src[0]], ctx->loc[node->src[1]], ctx->loc[node->src[2]], o, single ? 1 : n);
+    ctx->loc[v] = o;
+    bool spread = single && pass->dst_kind[i] != NNK_DST_TILE; /* others read the buffer as a whole */
+    if (spread) fill(o + 1, o[0], n - 1);
+    ctx->is_scalar[v] = single && !spread;
+}
+
+/* ---- reductions ---- */
+
+static const float *reduce_operand(nnk_context *ctx, unsigned src, size_t n) {
+    if (!ctx->is_scalar[src]) return ctx->loc[src];
+    float *o = tile_buf(ctx, ctx->run->plan->splat_buf);
+    fill(o, *ctx->loc[src], n);
+    return o;
+}
+
+static void reduce_rows(nnk_context *ctx, unsigned v, window w) {
+    const nnk_run *run = ctx->run;
+    const nnk_node *node = &run->plan->nodes[v];
+    const float *x = reduce_operand(ctx, node->src[0], w.nr * w.nc);
+    float *o = row_values(ctx, node);
+    float (*reduce)(const float *, uint64_t) = node->op == NNK_OP_ROW_SUM ? run->isa->row_sum : run->isa->row_max;
+    for (size_t i = 0; i < w.nr; i++) o[i] = reduce(x + i * w.nc, w.nc);
+    ctx->row_loc[v] = o;
+}
+
+static void accumulate_begin(nnk_accumulator *acc) {
+    lanes_reset(acc->lanes, 3 * NNK_REDUCE_LANES);
+    memset(acc->seen, 0, sizeof acc->seen);
+    acc->maximum = max_identity();
+}
+
+/* Adds one value to the lanes of a level; a full chunk goes on to the next one. */
+static void push(const nnk_isa *isa, nnk_accumulator *acc, int level, float value) {
+    float *lanes = acc->lanes + level * NNK_REDUCE_LANES;
+    float *lane = &lanes[acc->seen[level] % NNK_REDUCE_LANES];
+    *lane = *lane + value;
+    if (++acc->seen[level] % NNK_REDUCE_CHUNK == 0 && level < 2) {
+        push(isa, acc, level + 1, isa->lanes_tree(lanes));
+        lanes_reset(lanes, NNK_REDUCE_LANES);
+    }
+}
+
+/* A tile starts at a multiple of its size, which divides a chunk: it never crosses a chunk's end. */
+static void accumulate(nnk_context *ctx, unsigned v, window w) {
+    const nnk_isa *isa = ctx->run->isa;
+    const nnk_node *node = &ctx->run->plan->nodes[v];
+    nnk_accumulator *acc = &ctx->acc[v];
+    const float *x = reduce_operand(ctx, node->src[0], w.nc);
+    if (node->op == NNK_OP_ROW_MAX) {
+        float pair[2] = {acc->maximum, isa->row_max(x, w.nc)};
+        acc->maximum = isa->row_max(pair, 2);
+        return;
+    }
+    isa->lanes_add(acc->lanes, x, w.nc);
+    acc->seen[0] += w.nc;
+    if (acc->seen[0] % NNK_REDUCE_CHUNK) return;
+    push(isa, acc, 1, isa->lanes_tree(acc->lanes));
+    lanes_reset(acc->lanes, NNK_REDUCE_LANES);
+}
+
+static void accumulate_end(nnk_context *ctx, unsigned v) {
+    const nnk_isa *isa = ctx->run->isa;
+    const nnk_node *node = &ctx->run->plan->nodes[v];
+    nnk_accumulator *acc = &ctx->acc[v];
+    float *o = row_values(ctx, node);
+    ctx->row_loc[v] = o;
+    o[0] = acc->maximum;
+    if (node->op == NNK_OP_ROW_MAX) return;
+    for (int level = 0; level < 2; level++)
+        if (acc->seen[level] % NNK_REDUCE_CHUNK)
+            push(isa, acc, level + 1, isa->lanes_tree(acc->lanes + level * NNK_REDUCE_LANES));
+    o[0] = isa->lanes_tree(acc->lanes + 2 * NNK_REDUCE_LANES);
+}
+
+/* ---- blocks ---- */
+
+/* Stores outputs that no element instruction wrote: row and single values, copies, and one value a row. */
+static void store_outputs(nnk_context *ctx, window w) {
+    const nnk_run *run = ctx->run;
+    const nnk_plan *p = run->plan;
+    for (unsigned i = 0; i < p->n_outputs; i++) {
+        unsigned v = p->out_node[i];
+        const nnk_node *node = &p->nodes[v];
+        if (run->vector_out) {
+            if (w.c0 != 0) continue;
+            float *o = nnk_out(run, i) + w.r0;
+            for (size_t r = 0; r < w.nr; r++)
+                o[r] = node->cls == NNK_ELEM ? ctx->loc[v][ctx->is_scalar[v] ? 0 : r * w.nc]
+                       : node->cls == NNK_ROW ? ctx->row_loc[v][r] : ctx->uniform[v];
+            run->isa->canon(o, w.nr);
+            continue;
+        }
+        float *o = nnk_out(run, i) + w.r0 * run->work_cols + w.c0;
+        size_t n = w.nr * w.nc;
+        if (node->cls == NNK_ELEM && node->kind == NNK_NODE_INSTR && p->out_first[i] == i) continue;
+        if (ctx->is_scalar[v]) fill(o, *ctx->loc[v], n);
+        else if (ctx->loc[v] != o) copy_row(o, ctx->loc[v], n);
+        run->isa->canon(o, n);
+    }
+}
+
+static void run_tile(nnk_context *ctx, const nnk_pass *pass, bool is_last, bool whole_row, window w) {
+    for (unsigned i = 0; i < pass->n_leaves && w.nc; i++) resolve_leaf(ctx, pass->leaves[i], w);
+    for (unsigned i = 0; i < pass->n_elems && w.nc; i++) run_elem(ctx, pass, i, w);
+    for (unsigned i = 0; i < pass->n_reduces; i++) {
+        if (whole_row) reduce_rows(ctx, pass->reduces[i], w);
+        else accumulate(ctx, pass->reduces[i], w);
+    }
+    if (is_last) store_outputs(ctx, w);
+}
+
+/* Values saved by an earlier pass: their place moves with the tile. */
+static void locate_saved(nnk_context *ctx, uint64_t c0) {
+    const nnk_plan *p = ctx->run->plan;
+    if (ctx->run->schedule != &p->saved || p->saved.n_saved_bufs == 0) return;
+    for (unsigned v = 0; v < p->n_nodes; v++)
+        if (p->nodes[v].is_saved) ctx->loc[v] = ctx->saved + p->nodes[v].saved_buf * round_up(ctx->run->saved_cols) + c0;
+}
+
+void nnk_context_block(nnk_context *ctx, uint64_t r0, size_t nr, uint64_t c0, uint64_t nc) {
+    const nnk_run *run = ctx->run;
+    const nnk_plan *p = run->plan;
+    bool whole_row = nr * nc <= run->tile;
+    for (unsigned i = 0; i < p->n_row_leaves; i++) resolve_row_leaf(ctx, p->row_leaves[i], r0, nr);
+    for (unsigned n = 0; n < run->schedule->n_passes; n++) {
+        const nnk_pass *pass = &run->schedule->passes[n];
+        bool is_last = n + 1 == run->schedule->n_passes;
+        for (unsigned i = 0; i < pass->n_rows; i++) run_row_instr(ctx, pass->rows[i], nr);
+        for (unsigned i = 0; i < pass->n_expand; i++) expand(ctx, pass->expand[i], nr, nc);
+        for (unsigned i = 0; i < pass->n_reduces && !whole_row; i++) accumulate_begin(&ctx->acc[pass->reduces[i]]);
+        uint64_t c = 0;
+        do { /* once even without columns: the row values are still stored */
+            size_t width = nr > 1 || nc - c < run->tile ? (size_t)(nc - c) : run->tile;
+            locate_saved(ctx, c0 + c);
+            run_tile(ctx, pass, is_last, whole_row, (window){r0, c0 + c, nr, width});
+            c += width;
+        } while (c < nc && !(is_last && run->vector_out)); /* one value a row needs the first column only */
+        for (unsigned i = 0; i < pass->n_reduces && !whole_row; i++) accumulate_end(ctx, pass->reduces[i]);
+    }
+}
