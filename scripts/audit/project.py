@@ -19,7 +19,8 @@ FACTS_PROGRAM = Path(__file__).with_name("facts.py")
 _FENCE = re.compile(r"^(?P<indent>\s*)```(?P<info>.*)$")
 _HEADING = re.compile(r"^(#{1,6})\s+(.*?)\s*#*\s*$")
 _LINK = re.compile(r"\[(?:[^\]\[]|\[[^\]]*\])*\]\(\s*<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)")
-_CODE_SPAN = re.compile(r"`([^`]+)`")
+#: Inline code may go on in the next line, but not in the next paragraph.
+_CODE_SPAN = re.compile(r"`((?:[^`\n]|\n(?!\s*\n))+)`")
 _IGNORED_PARTS = frozenset({"__pycache__", "build", "dist", ".venv", ".git", "node_modules"})
 
 
@@ -94,16 +95,25 @@ class Page:
             found.add(slug)
         return found
 
+    @cached_property
+    def _prose_text(self) -> str:
+        """The page with its code blocks blank, so that a position still tells the line."""
+        kept = dict(self.prose)
+        return "\n".join(kept.get(number, "") for number in range(1, len(self.lines) + 1))
+
+    def _found(self, pattern: re.Pattern[str], text: str) -> list[tuple[int, str]]:
+        return [(text.count("\n", 0, match.start()) + 1, " ".join(match[1].split())) for match in pattern.finditer(text)]
+
     @property
     def links(self) -> list[tuple[int, str]]:
         """Link targets with their line, code excluded."""
-        return [(number, match[1]) for number, line in self.prose
-                for match in _LINK.finditer(_CODE_SPAN.sub("``", line))]
+        blank = _CODE_SPAN.sub(lambda span: re.sub(r"[^\n]", "-", span[0]), self._prose_text)
+        return self._found(_LINK, blank)
 
     @property
     def code_spans(self) -> list[tuple[int, str]]:
         """Inline code with its line."""
-        return [(number, match[1]) for number, line in self.prose for match in _CODE_SPAN.finditer(line)]
+        return self._found(_CODE_SPAN, self._prose_text)
 
     def table_rows(self) -> list[tuple[int, list[str]]]:
         """Cells of every table row with its line; code marks removed, header and separator rows included."""

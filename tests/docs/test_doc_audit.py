@@ -32,6 +32,7 @@ BROKEN = [
     ("D01", "docs/guide.md", "", "\n[x](gone.md)\n", "docs/guide.md:26: D01 link gone.md: no such file"),
     ("D01", "README.md", "docs/index.md", "docs/index.md#nowhere", "README.md:3: D01 link docs/index.md#nowhere: no"),
     ("D01", "docs/guide.md", "", "\n[`code`](#nowhere)\n", "docs/guide.md:26: D01 link #nowhere"),
+    ("D01", "docs/guide.md", "", "\n[two\nlines](gone.md)\n", "docs/guide.md:26: D01 link gone.md: no such file"),
     ("D02", "docs/index.md", ", [guide](guide.md)", "", "docs/guide.md:1: D02 not reachable"),
     ("D03", "docs/guide.md", "`nnk.ops`", "`nnk.opz`", "docs/guide.md:3: D03 nnk.opz does not exist"),
     ("D03", "docs/guide.md", "`nnk.ops`", "`nnk.ops.treble()`", "docs/guide.md:3: D03 nnk.ops.treble does not"),
