@@ -102,7 +102,8 @@ class Page:
         return "\n".join(kept.get(number, "") for number in range(1, len(self.lines) + 1))
 
     def _found(self, pattern: re.Pattern[str], text: str) -> list[tuple[int, str]]:
-        return [(text.count("\n", 0, match.start()) + 1, " ".join(match[1].split())) for match in pattern.finditer(text)]
+        return [(text.count("\n", 0, match.start()) + 1, " ".join(match[1].split()))
+                for match in pattern.finditer(text)]
 
     @property
     def links(self) -> list[tuple[int, str]]:
