@@ -38,7 +38,7 @@ default to ``None``, and survive pickling.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 __all__ = [
     "CacheError",
@@ -81,6 +81,9 @@ class NnkError(Exception):
 
     attributes: tuple[str, ...] = ()
 
+    if TYPE_CHECKING:
+        def __getattr__(self, name: str) -> Any: ...
+
     def __init__(self, message: str, **attributes: Any) -> None:
         unknown = sorted(set(attributes) - set(self.attributes))
         if unknown:
@@ -101,31 +104,31 @@ class NnkError(Exception):
 class ConfigError(NnkError, ValueError):
     """A setting has a value that it cannot have."""
 
-    attributes = ("variable", "value", "expected")
+    attributes: tuple[str, ...] = ("variable", "value", "expected")
 
 
 class ExprError(NnkError, ValueError):
     """An expression is not valid."""
 
-    attributes = ("op",)
+    attributes: tuple[str, ...] = ("op",)
 
 
 class ShapeError(ExprError):
     """Shapes do not fit the operation."""
 
-    attributes = ("op", "shapes")
+    attributes: tuple[str, ...] = ("op", "shapes")
 
 
 class DTypeError(ExprError, TypeError):
     """Data types do not fit the operation."""
 
-    attributes = ("op", "dtypes")
+    attributes: tuple[str, ...] = ("op", "dtypes")
 
 
 class IndexRangeError(ExprError, IndexError):
     """An integer index is outside of its axis."""
 
-    attributes = ("op", "index", "size")
+    attributes: tuple[str, ...] = ("op", "index", "size")
 
 
 class UnsupportedOpError(ExprError, NotImplementedError):
@@ -135,7 +138,7 @@ class UnsupportedOpError(ExprError, NotImplementedError):
 class FormatError(NnkError, ValueError):
     """Bytes do not follow their format. ``offset`` counts bytes from the start of the data."""
 
-    attributes = ("offset", "field")
+    attributes: tuple[str, ...] = ("offset", "field")
 
 
 class SpecDecodeError(FormatError):
@@ -153,37 +156,37 @@ class RecordTruncatedError(RecordError):
 class FormatVersionError(FormatError):
     """The data has a format version that this reader does not know."""
 
-    attributes = ("offset", "field", "found", "supported")
+    attributes: tuple[str, ...] = ("offset", "field", "found", "supported")
 
 
 class GeneratorError(NnkError, RuntimeError):
     """A kernel could not be generated."""
 
-    attributes = ("key",)
+    attributes: tuple[str, ...] = ("key",)
 
 
 class EmitError(GeneratorError):
     """The emitter has no code for a part of the ExprSpec."""
 
-    attributes = ("key", "op")
+    attributes: tuple[str, ...] = ("key", "op")
 
 
 class CompileError(GeneratorError):
     """The GLSL compiler refused a kernel, or its SPIR-V breaks the numerics contract."""
 
-    attributes = ("key", "source", "log")
+    attributes: tuple[str, ...] = ("key", "source", "log")
 
 
 class CacheError(NnkError, OSError):
     """The kernel cache cannot be written or read as a file."""
 
-    attributes = ("path",)
+    attributes: tuple[str, ...] = ("path",)
 
 
 class CacheLockTimeout(CacheError, TimeoutError):
     """Another process held the cache lock for longer than the deadline."""
 
-    attributes = ("path", "seconds")
+    attributes: tuple[str, ...] = ("path", "seconds")
 
 
 class DeviceError(NnkError, RuntimeError):
@@ -193,13 +196,13 @@ class DeviceError(NnkError, RuntimeError):
 class NoDeviceError(DeviceError):
     """No device fits the request. ``hints`` lists what to install or set."""
 
-    attributes = ("hints",)
+    attributes: tuple[str, ...] = ("hints",)
 
 
 class VulkanError(DeviceError):
     """A Vulkan call failed. ``result`` is the name and number of the VkResult."""
 
-    attributes = ("call", "result")
+    attributes: tuple[str, ...] = ("call", "result")
 
 
 class OutOfDeviceMemoryError(VulkanError, MemoryError):
@@ -213,19 +216,19 @@ class DeviceLostError(VulkanError):
 class LimitError(DeviceError):
     """A request passes a limit of the device."""
 
-    attributes = ("limit", "requested", "maximum")
+    attributes: tuple[str, ...] = ("limit", "requested", "maximum")
 
 
 class ModelError(NnkError, RuntimeError):
     """A model's files or packages are missing or do not fit."""
 
-    attributes = ("model",)
+    attributes: tuple[str, ...] = ("model",)
 
 
 class ParityError(NnkError, AssertionError):
     """Two engines gave different bits."""
 
-    attributes = ("index", "cpu_bits", "gpu_bits")
+    attributes: tuple[str, ...] = ("index", "cpu_bits", "gpu_bits")
 
 
 class NnkWarning(UserWarning):
