@@ -21,101 +21,15 @@ from cpython.sequence cimport PySequence_Fast, PySequence_Fast_GET_ITEM, PySeque
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t, uintptr_t
 from libc.string cimport memcpy, memset
 
+from nnk._fast.spans cimport Buffer, Span, SpanCache
+from nnk._fast.vk_min cimport (
+    NNK_ACCESS_HOST_READ, NNK_ACCESS_SHADER_READ, NNK_ACCESS_SHADER_WRITE, NNK_ACCESS_TRANSFER_READ,
+    NNK_ACCESS_TRANSFER_WRITE, NNK_BIND_POINT_COMPUTE, NNK_PIPELINE_STAGE_COMPUTE, NNK_PIPELINE_STAGE_HOST,
+    NNK_PIPELINE_STAGE_TRANSFER, NNK_STAGE_COMPUTE, NNK_VK_SUCCESS, NNK_VK_TIMEOUT, NnkBufferCopy,
+    NnkDescriptorBufferInfo, NnkDispatchable, NnkFunctions, NnkHandle, NnkWriteDescriptorSet, nnk_allocate_set,
+    nnk_barrier, nnk_begin, nnk_init_writes, nnk_submit, nnk_wait)
+
 from nnk.errors import DeviceError
-
-
-cdef extern from "vk_min.h" nogil:
-    ctypedef void* NnkDispatchable
-    ctypedef uint64_t NnkHandle
-    enum:
-        NNK_VK_SUCCESS
-        NNK_VK_TIMEOUT
-        NNK_STRUCTURE_SUBMIT_INFO
-        NNK_STRUCTURE_DESCRIPTOR_SET_ALLOCATE_INFO
-        NNK_STRUCTURE_WRITE_DESCRIPTOR_SET
-        NNK_STRUCTURE_COMMAND_BUFFER_BEGIN_INFO
-        NNK_STRUCTURE_MEMORY_BARRIER
-        NNK_STRUCTURE_TIMELINE_SEMAPHORE_SUBMIT_INFO
-        NNK_STRUCTURE_SEMAPHORE_WAIT_INFO
-        NNK_DESCRIPTOR_STORAGE_BUFFER
-        NNK_BIND_POINT_COMPUTE
-        NNK_ONE_TIME_SUBMIT
-        NNK_STAGE_COMPUTE
-        NNK_PIPELINE_STAGE_COMPUTE
-        NNK_PIPELINE_STAGE_TRANSFER
-        NNK_PIPELINE_STAGE_HOST
-        NNK_ACCESS_SHADER_READ
-        NNK_ACCESS_SHADER_WRITE
-        NNK_ACCESS_TRANSFER_READ
-        NNK_ACCESS_TRANSFER_WRITE
-        NNK_ACCESS_HOST_READ
-    ctypedef struct NnkCommandBufferBeginInfo:
-        int32_t sType
-        uint32_t flags
-    ctypedef struct NnkSubmitInfo:
-        int32_t sType
-        const void* pNext
-        uint32_t commandBufferCount
-        const NnkDispatchable* pCommandBuffers
-        uint32_t signalSemaphoreCount
-        const NnkHandle* pSignalSemaphores
-    ctypedef struct NnkTimelineSubmitInfo:
-        int32_t sType
-        uint32_t signalSemaphoreValueCount
-        const uint64_t* pSignalSemaphoreValues
-    ctypedef struct NnkSemaphoreWaitInfo:
-        int32_t sType
-        uint32_t semaphoreCount
-        const NnkHandle* pSemaphores
-        const uint64_t* pValues
-    ctypedef struct NnkMemoryBarrier:
-        int32_t sType
-        uint32_t srcAccessMask
-        uint32_t dstAccessMask
-    ctypedef struct NnkDescriptorBufferInfo:
-        NnkHandle buffer
-        uint64_t offset
-        uint64_t range
-    ctypedef struct NnkWriteDescriptorSet:
-        int32_t sType
-        NnkHandle dstSet
-        uint32_t dstBinding
-        uint32_t descriptorCount
-        int32_t descriptorType
-        const NnkDescriptorBufferInfo* pBufferInfo
-    ctypedef struct NnkDescriptorSetAllocateInfo:
-        int32_t sType
-        NnkHandle descriptorPool
-        uint32_t descriptorSetCount
-        const NnkHandle* pSetLayouts
-    ctypedef struct NnkBufferCopy:
-        uint64_t srcOffset
-        uint64_t dstOffset
-        uint64_t size
-    ctypedef int32_t (*NnkBeginCommandBuffer)(NnkDispatchable, const NnkCommandBufferBeginInfo*) noexcept nogil
-    ctypedef int32_t (*NnkEndCommandBuffer)(NnkDispatchable) noexcept nogil
-    ctypedef int32_t (*NnkQueueSubmit)(NnkDispatchable, uint32_t, const NnkSubmitInfo*, NnkHandle) noexcept nogil
-    ctypedef int32_t (*NnkWaitSemaphores)(NnkDispatchable, const NnkSemaphoreWaitInfo*, uint64_t) noexcept nogil
-    ctypedef int32_t (*NnkGetSemaphoreCounterValue)(NnkDispatchable, NnkHandle, uint64_t*) noexcept nogil
-    ctypedef int32_t (*NnkAllocateDescriptorSets)(NnkDispatchable, const NnkDescriptorSetAllocateInfo*,
-                                                  NnkHandle*) noexcept nogil
-    ctypedef int32_t (*NnkResetDescriptorPool)(NnkDispatchable, NnkHandle, uint32_t) noexcept nogil
-    ctypedef void (*NnkUpdateDescriptorSets)(NnkDispatchable, uint32_t, const NnkWriteDescriptorSet*, uint32_t,
-                                             const void*) noexcept nogil
-    ctypedef void (*NnkDestroyPipeline)(NnkDispatchable, NnkHandle, const void*) noexcept nogil
-    ctypedef void (*NnkCmdBindPipeline)(NnkDispatchable, int32_t, NnkHandle) noexcept nogil
-    ctypedef void (*NnkCmdBindDescriptorSets)(NnkDispatchable, int32_t, NnkHandle, uint32_t, uint32_t,
-                                              const NnkHandle*, uint32_t, const uint32_t*) noexcept nogil
-    ctypedef void (*NnkCmdPushDescriptorSet)(NnkDispatchable, int32_t, NnkHandle, uint32_t, uint32_t,
-                                             const NnkWriteDescriptorSet*) noexcept nogil
-    ctypedef void (*NnkCmdPushConstants)(NnkDispatchable, NnkHandle, uint32_t, uint32_t, uint32_t,
-                                         const void*) noexcept nogil
-    ctypedef void (*NnkCmdPipelineBarrier)(NnkDispatchable, uint32_t, uint32_t, uint32_t, uint32_t,
-                                           const NnkMemoryBarrier*, uint32_t, const void*, uint32_t,
-                                           const void*) noexcept nogil
-    ctypedef void (*NnkCmdDispatch)(NnkDispatchable, uint32_t, uint32_t, uint32_t) noexcept nogil
-    ctypedef void (*NnkCmdCopyBuffer)(NnkDispatchable, NnkHandle, NnkHandle, uint32_t,
-                                      const NnkBufferCopy*) noexcept nogil
 
 
 cdef enum:
@@ -125,9 +39,6 @@ cdef enum:
     _EARLY_COMMANDS = 8      # the same, while the device has nothing else to do
     _BIND_STEP = 16          # bound ranges are whole vec4s
     _WAIT_SLICE_NS = 100000000
-    _MAX_CAPACITY_STEP = 4194304
-
-cdef uint64_t _ANY_SERIAL = <uint64_t>-1
 
 MAX_BINDINGS = _MAX_BINDINGS
 SLOTS = _SLOTS
@@ -141,185 +52,8 @@ FUNCTION_NAMES = (
     "vkCmdCopyBuffer", "vkCmdPushDescriptorSetKHR",
 )
 
-
 #: The only function that a device may lack.
 OPTIONAL = "vkCmdPushDescriptorSetKHR"
-
-
-@cython.final
-@cython.no_gc
-@cython.auto_pickle(False)
-cdef class Span:
-    """A range of a device memory block, with the stamps of its last use.
-
-    ``address`` is where the range is mapped, 0 where the host cannot see it. ``block`` is a number for the owner.
-    """
-
-    cdef readonly uint64_t handle
-    cdef readonly uint64_t offset
-    cdef readonly uint64_t capacity
-    cdef readonly uint64_t address
-    cdef readonly uint64_t block
-    cdef readonly uint64_t serial
-    cdef uint64_t read_epoch
-    cdef uint64_t write_epoch
-
-    def __cinit__(self, uint64_t handle, uint64_t offset, uint64_t capacity, uint64_t address, uint64_t block,
-                  uint64_t serial=0, uint64_t epoch=0):
-        self.handle = handle
-        self.offset = offset
-        self.capacity = capacity
-        self.address = address
-        self.block = block
-        self.serial = serial
-        self.read_epoch = epoch
-        self.write_epoch = epoch
-
-    @property
-    def epoch(self):
-        """Epoch of the last use."""
-        return max(self.read_epoch, self.write_epoch)
-
-    def write(self, uint64_t offset, const unsigned char[::1] data not None):
-        """Copy host bytes into the mapped range. The caller has made sure that the device does not use it."""
-        cdef uint64_t size = <uint64_t>data.shape[0]
-        self._check(offset, size)
-        if size:
-            with nogil:
-                memcpy(<void*><uintptr_t>(self.address + offset), &data[0], size)
-
-    def read(self, uint64_t offset, unsigned char[::1] target not None):
-        """Copy bytes of the mapped range to the host. The caller has waited for the device."""
-        cdef uint64_t size = <uint64_t>target.shape[0]
-        self._check(offset, size)
-        if size:
-            with nogil:
-                memcpy(&target[0], <void*><uintptr_t>(self.address + offset), size)
-
-    cdef int _check(self, uint64_t offset, uint64_t size) except -1:
-        if self.address == 0:
-            raise DeviceError("Expected memory that is mapped to the host, got memory of the device alone")
-        if offset > self.capacity or size > self.capacity - offset:
-            raise DeviceError(f"Expected at most {self.capacity} bytes, got {size} bytes at offset {offset}")
-        return 0
-
-
-@cython.final
-@cython.no_gc
-@cython.auto_pickle(False)
-cdef class SpanCache:
-    """Free spans by capacity, kept for the next buffer of the same size.
-
-    A span may be taken again while the device still uses it: its stamps order the new use after the old one.
-    ``alignment`` is the smallest capacity, a power of two.
-    """
-
-    cdef dict free
-    cdef uint64_t alignment
-    cdef readonly uint64_t free_bytes
-    cdef readonly uint64_t live_count
-    cdef readonly uint64_t live_bytes
-
-    def __cinit__(self, uint64_t alignment):
-        self.free = {}
-        self.alignment = alignment
-
-    cdef uint64_t _capacity(self, uint64_t nbytes) noexcept nogil:
-        """Round up to an eighth of the next lower power of two, so that few sizes serve many buffers."""
-        cdef uint64_t step = self.alignment
-        while step < _MAX_CAPACITY_STEP and step << 4 <= nbytes:
-            step <<= 1
-        return (nbytes + step - 1) // step * step if nbytes else step
-
-    def capacity_of(self, uint64_t nbytes):
-        """Return the capacity of the span of a buffer of ``nbytes`` bytes."""
-        return self._capacity(nbytes)
-
-    def reuse(self, uint64_t nbytes, uint64_t completed=0xFFFFFFFFFFFFFFFF):
-        """Return a buffer in a free span that the device has completed using, or None.
-
-        With the default ``completed`` any free span will do, the one freed last first.
-        """
-        cdef list spans = <list>self.free.get(self._capacity(nbytes))
-        cdef Span span
-        if not spans:
-            return None
-        if completed == _ANY_SERIAL:
-            span = <Span>spans.pop()
-        elif (<Span>spans[0]).serial <= completed:
-            # The one that was freed first is the most likely to be unused.
-            span = <Span>spans.pop(0)
-        else:
-            return None
-        self.free_bytes -= span.capacity
-        return Buffer(self, span, nbytes)
-
-    def drain(self):
-        """Return all free spans and forget them."""
-        spans = [span for spans in self.free.values() for span in spans]
-        self.free = {}
-        self.free_bytes = 0
-        return spans
-
-    cdef int give(self, Span span) except -1:
-        spans = self.free.get(span.capacity)
-        if spans is None:
-            spans = self.free[span.capacity] = []
-        (<list>spans).append(span)
-        self.free_bytes += span.capacity
-        return 0
-
-
-@cython.final
-@cython.no_gc
-@cython.auto_pickle(False)
-cdef class Buffer:
-    """A piece of device memory of ``nbytes`` bytes. Its memory is free for others once the object is gone."""
-
-    cdef Span _span
-    cdef SpanCache _cache
-    cdef readonly uint64_t nbytes
-
-    def __cinit__(self, SpanCache cache not None, Span span not None, uint64_t nbytes):
-        if nbytes > span.capacity:
-            raise DeviceError(f"Expected a span of at least {nbytes} bytes, got {span.capacity}")
-        self._span = span
-        self._cache = cache
-        self.nbytes = nbytes
-        cache.live_count += 1
-        cache.live_bytes += span.capacity
-
-    @property
-    def span(self):
-        """The memory of the buffer; an error once it is released."""
-        if self._span is None:
-            raise DeviceError("Expected a live buffer, got one that was released")
-        return self._span
-
-    @property
-    def released(self):
-        """Whether :meth:`release` was called."""
-        return self._span is None
-
-    def release(self):
-        """Give the memory back now. The device may still use it: later users are ordered after it."""
-        self._give_back()
-
-    cdef int _give_back(self) except -1:
-        cdef Span span = self._span
-        if span is not None:
-            self._span = None
-            self._cache.live_count -= 1
-            self._cache.live_bytes -= span.capacity
-            self._cache.give(span)
-        return 0
-
-    def __dealloc__(self):
-        if self._span is not None:
-            self._give_back()
-
-    def __repr__(self):
-        return f"<Buffer of {self.nbytes} bytes{', released' if self._span is None else ''}>"
 
 
 @cython.final
@@ -369,25 +103,6 @@ cdef class Kernel:
         return f"<Kernel of {self.n_inputs} inputs, {self.n_outputs} outputs, {self.param_bytes} parameter bytes>"
 
 
-cdef struct _Functions:
-    NnkBeginCommandBuffer begin
-    NnkEndCommandBuffer end
-    NnkQueueSubmit submit
-    NnkWaitSemaphores wait
-    NnkGetSemaphoreCounterValue counter
-    NnkAllocateDescriptorSets allocate_sets
-    NnkResetDescriptorPool reset_pool
-    NnkUpdateDescriptorSets update_sets
-    NnkDestroyPipeline destroy_pipeline
-    NnkCmdBindPipeline bind_pipeline
-    NnkCmdBindDescriptorSets bind_sets
-    NnkCmdPushConstants push_constants
-    NnkCmdPipelineBarrier barrier
-    NnkCmdDispatch dispatch
-    NnkCmdCopyBuffer copy
-    NnkCmdPushDescriptorSet push_descriptors
-
-
 @cython.final
 @cython.auto_pickle(False)
 cdef class Recorder:
@@ -413,7 +128,7 @@ cdef class Recorder:
         ``raise_result(call, code)`` raises the error of a VkResult.
     """
 
-    cdef _Functions _vk
+    cdef NnkFunctions _vk
     cdef NnkDispatchable _device
     cdef NnkDispatchable _queue
     cdef NnkDispatchable[_SLOTS] _commands
@@ -421,6 +136,7 @@ cdef class Recorder:
     cdef NnkHandle _semaphore
     cdef PyThread_type_lock _lock
     cdef NnkWriteDescriptorSet[_MAX_BINDINGS] _writes
+    cdef NnkDescriptorBufferInfo[_MAX_BINDINGS] _infos
     cdef object _raise_result
     cdef readonly SpanCache cache
     cdef set _pipelines
@@ -457,16 +173,11 @@ cdef class Recorder:
         missing = [name for name, address in zip(FUNCTION_NAMES, functions) if not address and name != OPTIONAL]
         if missing:
             raise DeviceError(f"The Vulkan driver has no function {', '.join(missing)}")
-        memcpy(&self._vk, addresses, sizeof(_Functions))
+        memcpy(&self._vk, addresses, sizeof(NnkFunctions))
         for index, handle in enumerate(command_buffers):
             self._commands[index] = <NnkDispatchable><uintptr_t>handle
         memset(self._pools, 0, sizeof(self._pools))
-        memset(self._writes, 0, sizeof(self._writes))
-        for index in range(_MAX_BINDINGS):
-            self._writes[index].sType = NNK_STRUCTURE_WRITE_DESCRIPTOR_SET
-            self._writes[index].dstBinding = index
-            self._writes[index].descriptorCount = 1
-            self._writes[index].descriptorType = NNK_DESCRIPTOR_STORAGE_BUFFER
+        nnk_init_writes(self._writes, self._infos, _MAX_BINDINGS)
         self._lock = PyThread_allocate_lock()
         if self._lock == NULL:
             raise MemoryError
@@ -524,7 +235,7 @@ cdef class Recorder:
 
         Every slot takes ``slot_bytes`` of it; ``step`` is the alignment of a storage buffer.
         """
-        if arena.address == 0 or arena.capacity < slot_bytes * _SLOTS or step == 0:
+        if arena.address == 0 or arena.capacity < slot_bytes * _SLOTS or step == 0 or slot_bytes % step:
             raise DeviceError(f"Expected {slot_bytes * _SLOTS} mapped bytes for parameters, got {arena.capacity}")
         self._arena_slot_bytes = slot_bytes
         self._arena_step = step
@@ -534,6 +245,9 @@ cdef class Recorder:
     # ---- lock ----------------------------------------------------------------------------------------------------
 
     cdef int _acquire(self) except -1:
+        # Asked before as well: in a forked child nobody will ever release a lock that another thread held.
+        if self._unusable is not None:
+            raise DeviceError(self._unusable)
         if not PyThread_acquire_lock(self._lock, NOWAIT_LOCK):
             with nogil:
                 PyThread_acquire_lock(self._lock, WAIT_LOCK)
@@ -542,8 +256,13 @@ cdef class Recorder:
             raise DeviceError(self._unusable)
         return 0
 
-    cdef int _failed(self, str call, int32_t code) except -1:
-        """Raise the error of a failed call. A lost submission would be waited for without end: stop using the device."""
+    cdef int _check(self, str call, int32_t code) except -1:
+        """Raise the error of a failed call.
+
+        A submission that was lost would be waited for without end, so that the device is not used any more.
+        """
+        if code == NNK_VK_SUCCESS:
+            return 0
         self._recording = False
         self._unusable = f"The Vulkan device is unusable after {call} failed with VkResult {code}; make a new engine"
         self._raise_result(call, code)
@@ -551,7 +270,8 @@ cdef class Recorder:
 
     # ---- recording -----------------------------------------------------------------------------------------------
 
-    def dispatch(self, Kernel kernel not None, inputs, outputs, bytes words not None, groups):
+    def dispatch(self, Kernel kernel not None, inputs, outputs, bytes words not None,
+                 uint64_t groups):
         """Record one kernel launch.
 
         Parameters
@@ -584,8 +304,8 @@ cdef class Recorder:
             raise DeviceError(f"Expected {kernel.n_outputs} output buffers, got {len(output_items)}")
         if PyBytes_GET_SIZE(words) != <Py_ssize_t>kernel.param_bytes:
             raise DeviceError(f"Expected {kernel.param_bytes} bytes of parameter words, got {len(words)}")
-        if groups < self._max_groups:
-            group_count = groups
+        if groups < group_count:
+            group_count = <uint32_t>groups
             if group_count == 0:
                 return
         try:
@@ -667,32 +387,25 @@ cdef class Recorder:
                 span.read_epoch = epoch
             else:
                 span.write_epoch = epoch
+                span.write_serial = self._serial
             span.serial = self._serial
         kernel._serial = self._serial
         self.dispatch_count += 1
         return self._count_command()
 
-    cdef int _bind_buffers(self, NnkDispatchable commands, Kernel kernel, NnkDescriptorBufferInfo* infos,
+    cdef int _bind_buffers(self, NnkDispatchable commands, Kernel kernel, const NnkDescriptorBufferInfo* infos,
                            uint32_t count) except -1:
-        cdef NnkDescriptorSetAllocateInfo info
         cdef NnkHandle descriptor_set = 0
-        cdef int32_t code
         cdef uint32_t index
         if count == 0:
             return 0
-        for index in range(count):
-            self._writes[index].pBufferInfo = &infos[index]
+        memcpy(self._infos, infos, count * sizeof(NnkDescriptorBufferInfo))
         if kernel._push_descriptors:
             self._vk.push_descriptors(commands, NNK_BIND_POINT_COMPUTE, kernel._layout, 0, count, self._writes)
             return 0
-        memset(&info, 0, sizeof(info))
-        info.sType = NNK_STRUCTURE_DESCRIPTOR_SET_ALLOCATE_INFO
-        info.descriptorPool = self._pools[self._serial % _SLOTS]
-        info.descriptorSetCount = 1
-        info.pSetLayouts = &kernel._set_layout
-        code = self._vk.allocate_sets(self._device, &info, &descriptor_set)
-        if code != NNK_VK_SUCCESS:
-            self._failed("vkAllocateDescriptorSets", code)
+        self._check("vkAllocateDescriptorSets",
+                    nnk_allocate_set(&self._vk, self._device, self._pools[self._serial % _SLOTS], kernel._set_layout,
+                                     &descriptor_set))
         for index in range(count):
             self._writes[index].dstSet = descriptor_set
         self._vk.update_sets(self._device, count, self._writes, 0, NULL)
@@ -701,10 +414,11 @@ cdef class Recorder:
 
     cdef int _put_params(self, const uint8_t* words, uint64_t size, NnkDescriptorBufferInfo* info) except -1:
         """Write parameter words into the slot's share of the arena and say where they are."""
-        cdef uint64_t room = (size + self._arena_step - 1) // self._arena_step * self._arena_step
+        cdef uint64_t room
         cdef uint64_t at
-        if self._arena is None or room > self._arena_slot_bytes:
+        if size > self._arena_slot_bytes:
             raise DeviceError(f"Expected room for {size} bytes of parameters, got {self._arena_slot_bytes}")
+        room = (size + self._arena_step - 1) // self._arena_step * self._arena_step
         if self._arena_used + room > self._arena_slot_bytes:
             self._submit()
             self._begin()
@@ -718,17 +432,12 @@ cdef class Recorder:
 
     cdef void _barrier(self, NnkDispatchable commands, uint32_t stage, uint32_t access) noexcept nogil:
         """Order all earlier commands before later ones of ``stage``, and begin a new epoch."""
-        cdef NnkMemoryBarrier barrier
-        memset(&barrier, 0, sizeof(barrier))
-        barrier.sType = NNK_STRUCTURE_MEMORY_BARRIER
-        barrier.srcAccessMask = NNK_ACCESS_SHADER_WRITE
-        barrier.dstAccessMask = access
-        cdef uint32_t source = NNK_PIPELINE_STAGE_COMPUTE
-        if not self._host_reads:
-            # Memory that the host cannot see is filled and read by copies.
-            source |= NNK_PIPELINE_STAGE_TRANSFER
-            barrier.srcAccessMask |= NNK_ACCESS_TRANSFER_WRITE
-        self._vk.barrier(commands, source, stage, 0, 1, &barrier, 0, NULL, 0, NULL)
+        cdef uint32_t stages = NNK_PIPELINE_STAGE_COMPUTE
+        cdef uint32_t accesses = NNK_ACCESS_SHADER_WRITE
+        if self._transfer_open or stage != NNK_PIPELINE_STAGE_COMPUTE:
+            stages |= NNK_PIPELINE_STAGE_TRANSFER
+            accesses |= NNK_ACCESS_TRANSFER_WRITE
+        nnk_barrier(&self._vk, commands, stages, accesses, stage, access)
         self._epoch += 1
         self.barrier_count += 1
 
@@ -769,7 +478,7 @@ cdef class Recorder:
                 self._transfer_open = True
             self._vk.copy(commands, source.handle, target.handle, 1, &region)
             source.read_epoch = target.write_epoch = self._epoch
-            source.serial = target.serial = self._serial
+            source.serial = target.serial = target.write_serial = self._serial
             self._copied_to_host |= to_host
             self._count_command()
         finally:
@@ -779,21 +488,12 @@ cdef class Recorder:
 
     cdef int _begin(self) except -1:
         """Begin the command buffer of the current serial, once the device is done with its last use."""
-        cdef NnkCommandBufferBeginInfo info
         cdef int slot = <int>(self._serial % _SLOTS)
-        cdef int32_t code
         if self._serial > _SLOTS:
             self._wait_for(self._serial - _SLOTS)
         if self._has_pools:
-            code = self._vk.reset_pool(self._device, self._pools[slot], 0)
-            if code != NNK_VK_SUCCESS:
-                self._failed("vkResetDescriptorPool", code)
-        memset(&info, 0, sizeof(info))
-        info.sType = NNK_STRUCTURE_COMMAND_BUFFER_BEGIN_INFO
-        info.flags = NNK_ONE_TIME_SUBMIT
-        code = self._vk.begin(self._commands[slot], &info)
-        if code != NNK_VK_SUCCESS:
-            self._failed("vkBeginCommandBuffer", code)
+            self._check("vkResetDescriptorPool", self._vk.reset_pool(self._device, self._pools[slot], 0))
+        self._check("vkBeginCommandBuffer", nnk_begin(&self._vk, self._commands[slot]))
         self._recording = True
         self._bound = 0
         self._pending = 0
@@ -802,39 +502,18 @@ cdef class Recorder:
         return 0
 
     cdef int _submit(self) except -1:
-        """End the command buffer and give it to the queue. The GIL is released for the call into the driver."""
-        cdef NnkSubmitInfo info
-        cdef NnkTimelineSubmitInfo timeline
-        cdef NnkMemoryBarrier barrier
-        cdef uint64_t value = self._serial
+        """End the command buffer and give it to the queue. The GIL is released for the calls into the driver."""
         cdef NnkDispatchable commands = self._commands[self._serial % _SLOTS]
         cdef int32_t code
         if not self._recording:
             return 0
-        memset(&barrier, 0, sizeof(barrier))
-        memset(&info, 0, sizeof(info))
-        memset(&timeline, 0, sizeof(timeline))
-        timeline.sType = NNK_STRUCTURE_TIMELINE_SEMAPHORE_SUBMIT_INFO
-        timeline.signalSemaphoreValueCount = 1
-        timeline.pSignalSemaphoreValues = &value
-        info.sType = NNK_STRUCTURE_SUBMIT_INFO
-        info.pNext = &timeline
-        info.commandBufferCount = 1
-        info.pCommandBuffers = &commands
-        info.signalSemaphoreCount = 1
-        info.pSignalSemaphores = &self._semaphore
         with nogil:
             if self._host_reads or self._copied_to_host:
-                barrier.sType = NNK_STRUCTURE_MEMORY_BARRIER
-                barrier.srcAccessMask = NNK_ACCESS_SHADER_WRITE | NNK_ACCESS_TRANSFER_WRITE
-                barrier.dstAccessMask = NNK_ACCESS_HOST_READ
-                self._vk.barrier(commands, NNK_PIPELINE_STAGE_COMPUTE | NNK_PIPELINE_STAGE_TRANSFER,
-                                 NNK_PIPELINE_STAGE_HOST, 0, 1, &barrier, 0, NULL, 0, NULL)
-            code = self._vk.end(commands)
-            if code == NNK_VK_SUCCESS:
-                code = self._vk.submit(self._queue, 1, &info, 0)
-        if code != NNK_VK_SUCCESS:
-            self._failed("vkQueueSubmit", code)
+                nnk_barrier(&self._vk, commands, NNK_PIPELINE_STAGE_COMPUTE | NNK_PIPELINE_STAGE_TRANSFER,
+                            NNK_ACCESS_SHADER_WRITE | NNK_ACCESS_TRANSFER_WRITE, NNK_PIPELINE_STAGE_HOST,
+                            NNK_ACCESS_HOST_READ)
+            code = nnk_submit(&self._vk, self._queue, commands, self._semaphore, self._serial)
+        self._check("vkQueueSubmit", code)
         self._recording = False
         self._serial += 1
         self.submit_count += 1
@@ -843,31 +522,22 @@ cdef class Recorder:
     cdef int _poll(self) except -1:
         """Ask how far the device is."""
         cdef uint64_t value = 0
-        cdef int32_t code = self._vk.counter(self._device, self._semaphore, &value)
-        if code != NNK_VK_SUCCESS:
-            self._failed("vkGetSemaphoreCounterValue", code)
+        self._check("vkGetSemaphoreCounterValue", self._vk.counter(self._device, self._semaphore, &value))
         if value > self._completed:
             self._completed = value
         return 0
 
     cdef int _wait_for(self, uint64_t serial) except -1:
         """Wait until a submitted serial is complete. Signals of the process are served meanwhile."""
-        cdef NnkSemaphoreWaitInfo info
         cdef int32_t code = NNK_VK_TIMEOUT
         if serial <= self._completed:
             return 0
-        memset(&info, 0, sizeof(info))
-        info.sType = NNK_STRUCTURE_SEMAPHORE_WAIT_INFO
-        info.semaphoreCount = 1
-        info.pSemaphores = &self._semaphore
-        info.pValues = &serial
         while code == NNK_VK_TIMEOUT:
             with nogil:
-                code = self._vk.wait(self._device, &info, _WAIT_SLICE_NS)
+                code = nnk_wait(&self._vk, self._device, self._semaphore, serial, _WAIT_SLICE_NS)
             if code == NNK_VK_TIMEOUT:
                 PyErr_CheckSignals()
-        if code != NNK_VK_SUCCESS:
-            self._failed("vkWaitSemaphores", code)
+        self._check("vkWaitSemaphores", code)
         if serial > self._completed:
             self._completed = serial
         return 0
@@ -917,13 +587,12 @@ cdef class Recorder:
 
     def close(self):
         """Wait for the device and destroy all pipelines; later calls raise."""
-        self.wait()
-        self._acquire()
         try:
-            self.disable("Expected an open Vulkan device, got one that was closed")
+            if self._unusable is None:
+                self.wait()
+        finally:
+            self._unusable = "Expected an open Vulkan device, got one that was closed"
             pipelines, self._pipelines = self._pipelines, set()
+            self._retired.clear()
             for pipeline in pipelines:
                 self._vk.destroy_pipeline(self._device, <NnkHandle>pipeline, NULL)
-            self._retired.clear()
-        finally:
-            PyThread_release_lock(self._lock)

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Any
 
 from nnk import config
 from nnk import spirv as spirv_words
 from nnk._fast import dispatch
+from nnk._fast.spans import Buffer
 from nnk.errors import DeviceError, NoDeviceError
 from nnk.expr.meta import KernelMeta
 from nnk.vk import instance
@@ -53,25 +55,38 @@ class Device:
         self.info = info
         self.float_modes = float_modes_of(info)
         self.push_descriptors = bool(config.get("push_descriptors")) and _PUSH_DESCRIPTOR in info.extensions
-        self._lock = threading.RLock()
-        self._closed = False
+        self._unusable = ""
         self._arena_ready = self._pools_ready = False
-        unified = info.kind in ("cpu", "integrated") if unified is None else unified
-        _, physical = instance.physical_handle(info)
-        family = _compute_family(physical, info)
-        self._handle = self._create(physical, family)
-        alignment = max(MIN_ALIGNMENT, info.limit("minStorageBufferOffsetAlignment"))
-        groups = info.limits["maxComputeWorkGroupCount"]
-        assert isinstance(groups, tuple)
-        self._resources = CommandResources(self._handle, family)
-        self._recorder = self._resources.make_recorder(groups[0], alignment, unified)
-        self._memory = Memory(self._handle, physical, info, self._recorder, unified)
-        self._pipelines = PipelineBuilder(self._handle, info, self._recorder, self.float_modes,
-                                          self.push_descriptors, pipeline_cache)
-        self._alignment = alignment
+        self._alignment = max(MIN_ALIGNMENT, info.limit("minStorageBufferOffsetAlignment"))
+        self._lock = threading.RLock()
+        #: Runs from the last entry to the first: everything is destroyed before what it was made from.
+        self._teardown = ExitStack()
+        try:
+            self._open(info.kind in ("cpu", "integrated") if unified is None else unified, pipeline_cache)
+        except BaseException:
+            self.close()
+            raise
         #: Record one kernel launch; see :meth:`nnk._fast.dispatch.Recorder.dispatch`.
         self.dispatch = self._recorder.dispatch
         instance.register(self)
+
+    def _open(self, unified: bool, pipeline_cache: bytes) -> None:
+        _, physical = instance.physical_handle(self.info)
+        family = _compute_family(physical, self.info)
+        self._handle = self._create(physical, family)
+        self._teardown.callback(lib.vkDestroyDevice, self._handle, ffi.NULL)
+        self._resources = CommandResources(self._handle, family)
+        self._teardown.callback(self._resources.destroy)
+        groups = self.info.limits["maxComputeWorkGroupCount"]
+        assert isinstance(groups, tuple)
+        self._recorder = self._resources.make_recorder(groups[0], self._alignment, unified)
+        self._memory = Memory(self._handle, physical, self.info, self._recorder, unified)
+        self._teardown.callback(self._memory.destroy)
+        self._pipelines = PipelineBuilder(self._handle, self.info, self._recorder, self.float_modes,
+                                          self.push_descriptors, pipeline_cache)
+        self._teardown.callback(self._pipelines.destroy)
+        self._teardown.callback(lib.vkDeviceWaitIdle, self._handle)
+        self._teardown.callback(self._recorder.close)
 
     def _create(self, physical: Any, family: int) -> Any:
         priority = ffi.new("float*", 1.0)
@@ -94,7 +109,7 @@ class Device:
 
     # ---- buffers -------------------------------------------------------------------------------------------------
 
-    def allocate(self, nbytes: int, *, host_write: bool = False) -> dispatch.Buffer:
+    def allocate(self, nbytes: int, *, host_write: bool = False) -> Buffer:
         """Return a buffer with undefined content.
 
         Parameters
@@ -114,7 +129,7 @@ class Device:
         self._check_open()
         return self._memory.allocate(nbytes, host_write)
 
-    def upload(self, buffer: dispatch.Buffer, data: Any, offset: int = 0) -> None:
+    def upload(self, buffer: Buffer, data: Any, offset: int = 0) -> None:
         """Copy host bytes into a buffer.
 
         Parameters
@@ -134,7 +149,7 @@ class Device:
         self._check_open()
         self._memory.upload(buffer, data, offset)
 
-    def download(self, buffer: dispatch.Buffer, target: Any = None, offset: int = 0) -> Any:
+    def download(self, buffer: Buffer, target: Any = None, offset: int = 0) -> Any:
         """Wait for the device and copy bytes of a buffer to the host.
 
         Parameters
@@ -210,33 +225,30 @@ class Device:
     @property
     def closed(self) -> bool:
         """Whether the device was closed."""
-        return self._closed
+        return bool(self._unusable)
 
     def _check_open(self) -> None:
-        if self._closed:
-            raise DeviceError("Expected an open Vulkan device, got one that was closed")
+        if self._unusable:
+            raise DeviceError(self._unusable)
 
     def close(self) -> None:
         """Wait for the device and destroy everything. Closing twice does nothing."""
         with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-            try:
-                self._recorder.close()
-            finally:
-                lib.vkDeviceWaitIdle(self._handle)
-                self._pipelines.destroy()
-                self._memory.destroy()
-                self._resources.destroy()
-                lib.vkDestroyDevice(self._handle, ffi.NULL)
+            self._unusable = self._unusable or "Expected an open Vulkan device, got one that was closed"
+            self._teardown.close()
 
     def abandon(self) -> None:
         """Make the device unusable in a forked child. The parent's driver threads do not exist here."""
         self._lock = threading.RLock()
-        self._closed = True
-        self._recorder.disable("This Vulkan device belongs to the parent process; make a new engine after fork, or use "
-                               "the spawn start method")
+        self._teardown.pop_all()
+        self._unusable = ("This Vulkan device belongs to the parent process; make a new engine after fork, or start "
+                          "processes with the spawn method")
+        self._recorder.disable(self._unusable)
+
+    def __del__(self) -> None:
+        # A device that nobody refers to any more; missing attributes mean that __init__ did not get far.
+        if hasattr(self, "_teardown"):
+            self.close()
 
     def __enter__(self) -> Device:
         return self
@@ -246,7 +258,7 @@ class Device:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<Device vulkan:{self.info.index} {self.info.name}{', closed' if self._closed else ''}>"
+        return f"<Device vulkan:{self.info.index} {self.info.name}{', closed' if self.closed else ''}>"
 
 
 def _compute_family(physical: Any, info: DeviceInfo) -> int:

@@ -11,7 +11,8 @@ import bisect
 import threading
 from typing import Any
 
-from nnk._fast import dispatch
+from nnk._fast.dispatch import Recorder
+from nnk._fast.spans import Buffer, Span
 from nnk.errors import DeviceError, LimitError, OutOfDeviceMemoryError
 from nnk.vk.instance import DeviceInfo
 from nnk.vk.loader import ffi, lib, vk
@@ -60,7 +61,7 @@ class Block:
         """Return the size of the smallest free range that has room, or 0."""
         return min((entry[1] for entry in self.free if entry[1] >= size), default=0)
 
-    def take(self, size: int) -> dispatch.Span:
+    def take(self, size: int) -> Span:
         """Cut a span from the smallest free range that has room."""
         index = min((index for index, entry in enumerate(self.free) if entry[1] >= size),
                     key=lambda index: self.free[index][1])
@@ -70,9 +71,9 @@ class Block:
         else:
             self.free[index] = [offset + size, room - size, serial, epoch]
         address = self.address + offset if self.address else 0
-        return dispatch.Span(self.handle, offset, size, address, self.number, serial, epoch)
+        return Span(self.handle, offset, size, address, self.number, serial, epoch)
 
-    def give(self, span: dispatch.Span) -> None:
+    def give(self, span: Span) -> None:
         """Take a span back and join it with free neighbours."""
         entry = [span.offset, span.capacity, span.serial, span.epoch]
         index = bisect.bisect_left(self.free, entry)
@@ -166,14 +167,14 @@ class Memory:
     through staging memory.
     """
 
-    def __init__(self, device: Any, physical: Any, info: DeviceInfo, recorder: dispatch.Recorder,
+    def __init__(self, device: Any, physical: Any, info: DeviceInfo, recorder: Recorder,
                  unified: bool) -> None:
         self._info = info
         self._recorder = recorder
         self._cache = recorder.cache
-        self._max_bytes = info.limit("maxStorageBufferRange")
+        self._max_bytes = info.limit("maxStorageBufferRange") // MIN_ALIGNMENT * MIN_ALIGNMENT
         self._lock = threading.RLock()
-        self._chunks: list[dispatch.Span] = []
+        self._chunks: list[Span] = []
         self._chunk = 0
         self._chunk_used = 0
         self.unified = unified
@@ -190,7 +191,7 @@ class Memory:
 
     # ---- buffers -------------------------------------------------------------------------------------------------
 
-    def allocate(self, nbytes: int, host_write: bool = False) -> dispatch.Buffer:
+    def allocate(self, nbytes: int, host_write: bool = False) -> Buffer:
         """Return a buffer of ``nbytes`` bytes with undefined content.
 
         With ``host_write`` memory that the device still uses is avoided, so that an upload need not wait.
@@ -211,10 +212,10 @@ class Memory:
         else:
             buffer = self._cache.reuse(nbytes)
         if buffer is None:
-            buffer = dispatch.Buffer(self._cache, self._new_span(self._cache.capacity_of(nbytes)), nbytes)
+            buffer = Buffer(self._cache, self._new_span(self._cache.capacity_of(nbytes)), nbytes)
         return buffer
 
-    def _new_span(self, size: int) -> dispatch.Span:
+    def _new_span(self, size: int) -> Span:
         with self._lock:
             block = self._block_with_room(size)
             if block is None:
@@ -268,7 +269,7 @@ class Memory:
 
     # ---- bytes ---------------------------------------------------------------------------------------------------
 
-    def upload(self, buffer: dispatch.Buffer, data: Any, offset: int = 0) -> None:
+    def upload(self, buffer: Buffer, data: Any, offset: int = 0) -> None:
         """Copy host bytes into a buffer. Kernels recorded before still see the old bytes, later ones the new."""
         view = _bytes_of(data, "data to upload")
         _check_range(buffer, offset, view.nbytes)
@@ -286,7 +287,7 @@ class Memory:
                 chunk.write(at, piece)
                 self._recorder.copy(chunk, at, span, offset + start, piece.nbytes, False)
 
-    def download(self, buffer: dispatch.Buffer, target: Any = None, offset: int = 0) -> Any:
+    def download(self, buffer: Buffer, target: Any = None, offset: int = 0) -> Any:
         """Wait for the device and copy bytes of a buffer into ``target``, by default a new bytearray."""
         if target is None:
             target = bytearray(buffer.nbytes - offset)
@@ -298,16 +299,16 @@ class Memory:
             return target
         span = buffer.span
         if span.address:
-            self._recorder.wait(span.serial)
+            self._recorder.wait(span.write_serial)
             span.read(offset, view)
             return target
         with self._lock:
             self._download_staged(span, view, offset)
         return target
 
-    def _download_staged(self, span: dispatch.Span, view: memoryview, offset: int) -> None:
+    def _download_staged(self, span: Span, view: memoryview, offset: int) -> None:
         """Copy through the ring, one chunk ahead of the host."""
-        waiting: list[tuple[dispatch.Span, int, memoryview]] = []
+        waiting: list[tuple[Span, int, memoryview]] = []
         for start in range(0, view.nbytes, STAGING_CHUNK_BYTES):
             piece = view[start:start + STAGING_CHUNK_BYTES]
             chunk, at = self._staging(piece.nbytes)
@@ -319,11 +320,11 @@ class Memory:
         for entry in waiting:
             self._finish_download(*entry)
 
-    def _finish_download(self, chunk: dispatch.Span, at: int, piece: memoryview) -> None:
+    def _finish_download(self, chunk: Span, at: int, piece: memoryview) -> None:
         self._recorder.wait(chunk.serial)
         chunk.read(at, piece)
 
-    def _staging(self, size: int) -> tuple[dispatch.Span, int]:
+    def _staging(self, size: int) -> tuple[Span, int]:
         """Return a chunk of the ring and an offset with ``size`` free bytes, which the device does not use."""
         if not self._chunks:
             block = self._host.make(STAGING_CHUNKS * STAGING_CHUNK_BYTES)
@@ -337,7 +338,7 @@ class Memory:
         self._chunk_used += -(-size // MIN_ALIGNMENT) * MIN_ALIGNMENT
         return self._chunks[self._chunk], at
 
-    def host_span(self, size: int) -> dispatch.Span:
+    def host_span(self, size: int) -> Span:
         """Return mapped memory that stays with the device, for the parameters of kernels."""
         with self._lock:
             return self._host.make(size).take(size)
@@ -363,6 +364,6 @@ def _bytes_of(data: Any, what: str) -> memoryview:
     return view.cast("B")
 
 
-def _check_range(buffer: dispatch.Buffer, offset: int, size: int) -> None:
+def _check_range(buffer: Buffer, offset: int, size: int) -> None:
     if offset < 0 or offset + size > buffer.nbytes:
         raise DeviceError(f"Expected bytes within the {buffer.nbytes} of the buffer, got {size} at offset {offset}")

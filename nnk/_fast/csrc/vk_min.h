@@ -1,10 +1,12 @@
-/* The part of the Vulkan ABI that command recording needs: a few structs, enums and function types.
+/* The part of the Vulkan ABI that command recording needs: a few structs, enums and function types, and the calls that
+ * fill a struct first.
  *
  * Names and layouts follow the Vulkan specification. Handles are integers: dispatchable ones are pointers, the others
  * have 64 bits. Function addresses come from vkGetDeviceProcAddr at run time, so nothing here is linked. */
 #pragma once
 
 #include <stdint.h>
+#include <string.h>
 
 #if UINTPTR_MAX != UINT64_MAX
 #error "nnk records Vulkan commands on 64-bit platforms only"
@@ -135,3 +137,73 @@ typedef void (*NnkCmdPipelineBarrier)(NnkDispatchable, uint32_t, uint32_t, uint3
                                       const NnkMemoryBarrier *, uint32_t, const void *, uint32_t, const void *);
 typedef void (*NnkCmdDispatch)(NnkDispatchable, uint32_t, uint32_t, uint32_t);
 typedef void (*NnkCmdCopyBuffer)(NnkDispatchable, NnkHandle, NnkHandle, uint32_t, const NnkBufferCopy *);
+
+/* The functions of one device, in the order of dispatch.FUNCTION_NAMES. */
+typedef struct {
+    NnkBeginCommandBuffer begin;
+    NnkEndCommandBuffer end;
+    NnkQueueSubmit submit;
+    NnkWaitSemaphores wait;
+    NnkGetSemaphoreCounterValue counter;
+    NnkAllocateDescriptorSets allocate_sets;
+    NnkResetDescriptorPool reset_pool;
+    NnkUpdateDescriptorSets update_sets;
+    NnkDestroyPipeline destroy_pipeline;
+    NnkCmdBindPipeline bind_pipeline;
+    NnkCmdBindDescriptorSets bind_sets;
+    NnkCmdPushConstants push_constants;
+    NnkCmdPipelineBarrier barrier;
+    NnkCmdDispatch dispatch;
+    NnkCmdCopyBuffer copy;
+    NnkCmdPushDescriptorSet push_descriptors;
+} NnkFunctions;
+
+/* Make descriptor writes of single storage buffers to bindings 0, 1, ... of one set. */
+static inline void nnk_init_writes(NnkWriteDescriptorSet *writes, const NnkDescriptorBufferInfo *infos, uint32_t count)
+{
+    memset(writes, 0, count * sizeof *writes);
+    for (uint32_t i = 0; i < count; i++) {
+        writes[i].sType = NNK_STRUCTURE_WRITE_DESCRIPTOR_SET;
+        writes[i].dstBinding = i;
+        writes[i].descriptorCount = 1;
+        writes[i].descriptorType = NNK_DESCRIPTOR_STORAGE_BUFFER;
+        writes[i].pBufferInfo = &infos[i];
+    }
+}
+
+static inline int32_t nnk_begin(const NnkFunctions *vk, NnkDispatchable commands)
+{
+    NnkCommandBufferBeginInfo info = {NNK_STRUCTURE_COMMAND_BUFFER_BEGIN_INFO, NULL, NNK_ONE_TIME_SUBMIT, NULL};
+    return vk->begin(commands, &info);
+}
+
+static inline void nnk_barrier(const NnkFunctions *vk, NnkDispatchable commands, uint32_t from, uint32_t from_access,
+                               uint32_t to, uint32_t to_access)
+{
+    NnkMemoryBarrier barrier = {NNK_STRUCTURE_MEMORY_BARRIER, NULL, from_access, to_access};
+    vk->barrier(commands, from, to, 0, 1, &barrier, 0, NULL, 0, NULL);
+}
+
+/* End a command buffer and submit it; the timeline semaphore gets `value` when the device is done with it. */
+static inline int32_t nnk_submit(const NnkFunctions *vk, NnkDispatchable queue, NnkDispatchable commands,
+                                 NnkHandle semaphore, uint64_t value)
+{
+    NnkTimelineSubmitInfo timeline = {NNK_STRUCTURE_TIMELINE_SEMAPHORE_SUBMIT_INFO, NULL, 0, NULL, 1, &value};
+    NnkSubmitInfo info = {NNK_STRUCTURE_SUBMIT_INFO, &timeline, 0, NULL, NULL, 1, &commands, 1, &semaphore};
+    int32_t code = vk->end(commands);
+    return code == NNK_VK_SUCCESS ? vk->submit(queue, 1, &info, 0) : code;
+}
+
+static inline int32_t nnk_wait(const NnkFunctions *vk, NnkDispatchable device, NnkHandle semaphore, uint64_t value,
+                               uint64_t timeout_ns)
+{
+    NnkSemaphoreWaitInfo info = {NNK_STRUCTURE_SEMAPHORE_WAIT_INFO, NULL, 0, 1, &semaphore, &value};
+    return vk->wait(device, &info, timeout_ns);
+}
+
+static inline int32_t nnk_allocate_set(const NnkFunctions *vk, NnkDispatchable device, NnkHandle pool, NnkHandle layout,
+                                       NnkHandle *set)
+{
+    NnkDescriptorSetAllocateInfo info = {NNK_STRUCTURE_DESCRIPTOR_SET_ALLOCATE_INFO, NULL, pool, 1, &layout};
+    return vk->allocate_sets(device, &info, set);
+}
