@@ -205,11 +205,12 @@ class Snapshot:
         try:
             table = parse_head(_read_head(self._fd, self.size), self.size)
             self._table = table
+            self._check_end(table)
             self._check_format()
             self._kernels = KeyIndex(table, b"kernel.", _STR)
             self.state = "good"
         except FormatVersionError as exc:
-            if not isinstance(exc.found, int) or exc.found <= exc.supported:  # type: ignore[attr-defined]
+            if not isinstance(exc.found, int) or exc.found <= exc.supported:
                 self._salvage(str(exc))
                 return
             self.state = "newer"
@@ -217,6 +218,15 @@ class Snapshot:
             self.problems.append(str(exc))
         except RecordError as exc:
             self._salvage(str(exc))
+
+    def _check_end(self, table: RecordTable) -> None:
+        """Compare the last block's length with the end of the file: a cut or continued file shows here."""
+        if len(table):
+            offset, length = table.span(len(table) - 1)
+            word = _pread(self._fd, 8, offset - 8)
+            if word != struct.pack("<Q", length):
+                raise RecordError(f"KVRecord, byte {offset - 8}: expected a last value of {length} bytes, which ends "
+                                  f"the file, got {int.from_bytes(word, 'little')}", offset=offset - 8)
 
     def _check_format(self) -> None:
         version = self._uint(b"nnk_format_version")

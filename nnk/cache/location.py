@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from pathlib import Path
@@ -20,10 +21,11 @@ def _absolute(path: str) -> Path:
 
 def _system_folder() -> Path:
     import platformdirs
-    folder = platformdirs.user_cache_path("nnk", appauthor=False)
-    if folder.is_absolute():
-        return folder
-    # No HOME and no entry for this uid: `~` stays as it is. The store checks who owns the folder before use.
+    with contextlib.suppress(RuntimeError):     # no HOME and no entry for this uid
+        folder = platformdirs.user_cache_path("nnk", appauthor=False)
+        if folder.is_absolute():
+            return folder
+    # A predictable name in a shared folder: the store checks who owns it before use.
     user = os.getuid() if hasattr(os, "getuid") else "user"
     return Path(tempfile.gettempdir(), f"nnk-{user}")
 

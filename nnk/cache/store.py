@@ -1,8 +1,9 @@
 """KernelCache: SPIR-V by kernel key, in memory and in one file that all processes of a user share.
 
 How a change reaches the file: `put` marks the entry dirty. Outside :meth:`KernelCache.deferred` it is written at once
-if the last write is long enough ago, else by a timer; the pause between writes doubles while misses keep coming, so
-that n misses do not rewrite the file n times. What is left is written at exit. A save takes the lock, reads the
+if the last write is long enough ago, else by a timer: a lone miss is there for other processes at once, a burst waits
+half a second, and the pause between writes doubles while misses keep coming, so that n misses do not rewrite the file
+n times. What is left is written at exit. A save takes the lock, reads the
 file as it is now, merges, and replaces it as a whole.
 
 What is never done: return an entry that fails a check; raise because of damage; block longer than the lock's
@@ -38,10 +39,15 @@ __all__ = ["CacheStats", "KernelCache"]
 
 _log = logging.getLogger("nnk.cache")
 
-#: A miss this long after the last write is written at once; the pause doubles up to the second value while misses
-#: keep coming, and a stop as long as the pause ends the burst.
+#: Shortest time between two writes. It doubles with every write up to the second value; no miss for QUIET_S resets it.
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 60.0
+QUIET_S = 5.0
+
+#: Once a cache object has written this many times the file's size (and a megabyte), it only writes at the longest
+#: pause: many lone misses would otherwise rewrite a large file each.
+WRITE_BUDGET = 8
+WRITE_BUDGET_BYTES = 10**6
 
 #: After a save that failed, the next automatic one waits this long. An explicit flush does not.
 RETRY_AFTER_S = 30.0
@@ -124,7 +130,7 @@ class KernelCache:
         self._closed = False
         self._timer: threading.Timer | None = None
         self._pause_s = FIRST_PAUSE_S
-        self._last_write = -LONGEST_PAUSE_S
+        self._last_write = self._last_put = -LONGEST_PAUSE_S
         self._not_before = 0.0
         self._lock = threading.RLock()
         self._saving = threading.Lock()         # taken before _lock, never while holding it
@@ -397,12 +403,14 @@ class KernelCache:
     def _is_due(self) -> bool:
         """Say whether to write now; if not, see to it that a timer writes later. See the head of this module."""
         if self.readonly or self._deferrals or self._timer is not None:
+            self._last_put = time.monotonic()
             return False
         now = time.monotonic()
-        since_s = now - self._last_write
-        if since_s >= 2 * self._pause_s:
+        if now - self._last_put >= QUIET_S:
             self._pause_s = FIRST_PAUSE_S
-        wait_s = max(self._pause_s - since_s, self._not_before - now)
+        self._last_put = now
+        pause_s = LONGEST_PAUSE_S if self._is_over_budget() else self._pause_s
+        wait_s = max(self._last_write + pause_s, self._not_before) - now
         if wait_s > 0 and not self._closed:
             self._timer = threading.Timer(wait_s, self._on_timer)
             self._timer.daemon = True
@@ -411,15 +419,24 @@ class KernelCache:
                 return False
             except RuntimeError:        # the interpreter is shutting down
                 self._timer = None
-        self._last_write = now
+        self._start_pause(now)
         return True
+
+    def _is_over_budget(self) -> bool:
+        size_bytes = 0 if self._snapshot is None else self._snapshot.size
+        size_bytes += sum(len(entry.spirv) for entry in self._pending.values())
+        return self._counts["written_bytes"] > WRITE_BUDGET * size_bytes + WRITE_BUDGET_BYTES
+
+    def _start_pause(self, now: float) -> None:
+        self._last_write = now
+        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
 
     def _on_timer(self) -> None:
         with self._lock:
             self._timer = None
             if self._deferrals:
                 return
-            self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+            self._start_pause(time.monotonic())
         # A warning filter that raises has nobody to raise to in this thread.
         with contextlib.suppress(CacheWarning):
             self._save_softly()

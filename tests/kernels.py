@@ -1,0 +1,17 @@
+"""Stand-ins for SPIR-V modules: the right first word and length, and content that depends on a number."""
+
+from __future__ import annotations
+
+import random
+import struct
+
+
+def key(number: int, *, version: int = 1, suffix: str = "") -> str:
+    """Return a kernel key."""
+    return f"v{version}.{number:016x}{suffix}"
+
+
+def spirv(number: int, *, words: int = 20) -> bytes:
+    """Return ``words`` words that start like SPIR-V."""
+    rest = random.Random(number).randbytes(4 * (words - 5))
+    return struct.pack("<5I", 0x07230203, 0x00010500, number & 0xFFFFFFFF, 1, 0) + rest

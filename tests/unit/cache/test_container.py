@@ -1,0 +1,276 @@
+"""The container: hostile files get the outcome they name; every flipped bit costs at most its own entry."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nnk import kvrecord
+from nnk.cache import container
+from nnk.cache.container import Entry, Snapshot
+from nnk.errors import CacheError, FormatError, RecordError
+from tests import ROOT
+from tests.kernels import key, spirv
+
+GOLDEN = ROOT / "tests" / "golden" / "kvrecord"
+HOSTILE: dict[str, dict[str, str]] = json.loads((GOLDEN / "hostile_nnk.json").read_text())
+KERNEL_1, KERNEL_2 = "v3.0000000000000001", "v3.0000000000000002"
+
+#: name -> (state, kernels that are left, strange keys). Keys that no check proves are listed but never returned.
+OUTCOME: dict[str, tuple[str, list[str], list[str]]] = {
+    "00_good": ("good", [KERNEL_1, KERNEL_2], []),
+    "01_zero_bytes": ("empty", [], []),
+    "02_four_zeros": ("damaged", [], []),
+    "03_all_zero_4k": ("damaged", [], []),
+    "04_count_max": ("damaged", [], []),
+    "05_count_plus1": ("damaged", [KERNEL_1], []),
+    "07_keylen_max": ("damaged", [], []),
+    "08_addr_max": ("damaged", [], []),
+    "09_addr_in_table": ("damaged", [], []),
+    "11_vlen_max": ("damaged", [], []),
+    "12_vlen_wrap_known": ("damaged", [], []),
+    "15_empty_key": ("good", [], [""]),
+    "16_key_prefix_only": ("good", [], ["kernel."]),
+    "18_trailing": ("damaged", [KERNEL_1], []),
+    "19_v1_layout": ("damaged", [], []),
+    "20_sentinel_bitflip": ("damaged", [KERNEL_1, KERNEL_2], []),
+    "21_version3": ("newer", [], []),
+    "24_uint_len7": ("damaged", [], []),
+    "25_kernel_empty": ("good", [KERNEL_2], []),
+    "27_kernel_bad_magic": ("good", [KERNEL_2], []),
+    "29_kernel_wrong_type": ("good", [], ["kernel." + KERNEL_1]),
+    "30_gen_missing": ("good", [KERNEL_1], []),
+    "32_moved_base8": ("damaged", [], []),
+    "36_value_past_eof": ("damaged", [KERNEL_1], []),
+}
+
+
+def opened(folder: Path, data: bytes) -> Snapshot:
+    path = folder / "k.nnk"
+    path.write_bytes(data)
+    return Snapshot.open(path)
+
+
+def whole(snapshot: Snapshot) -> list[str]:
+    """Return the keys whose value can be read as SPIR-V, checked or not."""
+    found = []
+    for name in snapshot.keys():  # noqa: SIM118
+        try:
+            snapshot.raw(name)
+        except RecordError:
+            continue
+        found.append(name)
+    return sorted(found)
+
+
+def test_every_hostile_file_is_listed() -> None:
+    assert set(OUTCOME) == set(HOSTILE)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_file(name: str, tmp_path: Path) -> None:
+    snapshot = opened(tmp_path, bytes.fromhex(HOSTILE[name]["hex"]))
+    state, kernels, strange = OUTCOME[name]
+    assert (snapshot.state, whole(snapshot), snapshot.strange_keys()) == (state, kernels, strange)
+    assert bool(snapshot.problems) == (state in ("damaged", "newer") or name == "30_gen_missing")
+    # None of these files carries checks: nothing is ever returned from them.
+    assert [snapshot.read(key) for key in whole(snapshot)] == [None] * len(kernels)
+    snapshot.close()
+
+
+#: Files whose record as a whole is valid KVRecord; the reader of records refuses every other.
+VALID_RECORDS = {"00_good", "02_four_zeros", "15_empty_key", "16_key_prefix_only", "19_v1_layout", "25_kernel_empty",
+                 "27_kernel_bad_magic", "29_kernel_wrong_type", "30_gen_missing"}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_file_as_a_record(name: str) -> None:
+    data = bytes.fromhex(HOSTILE[name]["hex"])
+    if name in VALID_RECORDS:
+        kvrecord.loads(data)
+        return
+    with pytest.raises(FormatError):
+        kvrecord.loads(data)
+
+
+def test_sample_of_the_format_page(tmp_path: Path) -> None:
+    snapshot = opened(tmp_path, (GOLDEN / "sample.nnk").read_bytes())
+    assert snapshot.state == "good"
+    assert snapshot.keys() == ["v3.366917b6a3da7f00#x"]
+    assert snapshot.generator_version == "3"
+
+
+def file_of(entries: dict[str, Entry], **more: str) -> bytes:
+    items = [container.item_of(name, entry) for name, entry in entries.items()]
+    return b"".join(container.layout(items, generator_version="1", compiler="glslang 12", **more))
+
+
+def entries(count: int, words: int = 20) -> dict[str, Entry]:
+    return {key(n): Entry(spirv(n, words=words), bytes([n]) * 16, b"", 20_000 + n) for n in range(count)}
+
+
+def test_layout_reads_back(tmp_path: Path) -> None:
+    wanted = entries(5)
+    wanted[key(9)] = Entry(spirv(9), b"", b"m" * 32, 7)
+    data = file_of(wanted)
+    assert len(data) == container.head_bytes("1", "glslang 12") + sum(
+        container.item_of(name, entry).cost_bytes for name, entry in wanted.items())
+    snapshot = opened(tmp_path, data)
+    assert (snapshot.state, snapshot.generator_version, snapshot.compiler) == ("good", "1", "glslang 12")
+    assert {name: snapshot.read(name) for name in snapshot.keys()} == wanted  # noqa: SIM118
+    assert snapshot.keys() == sorted(wanted)
+    record = kvrecord.loads(data)
+    assert record["nnk_format_version"] == container.FORMAT_VERSION
+    assert record[f"kernel.{key(3)}"] == spirv(3)
+
+
+def test_the_bytes_depend_on_the_entries_alone() -> None:
+    wanted = entries(4)
+    assert file_of(wanted) == file_of(dict(reversed(wanted.items())))
+
+
+def test_opening_reads_the_table_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = file_of(entries(50, words=5000))
+    read = 0
+    pread = os.pread
+
+    def counted(fd: int, length: int, offset: int) -> bytes:
+        nonlocal read
+        chunk = pread(fd, length, offset)
+        read += len(chunk)
+        return chunk
+
+    monkeypatch.setattr(os, "pread", counted)
+    snapshot = opened(tmp_path, data)
+    assert snapshot.state == "good"
+    assert read < 70_000 < len(data)
+
+
+def test_a_large_table_is_read_in_two_steps(tmp_path: Path) -> None:
+    wanted = entries(255, words=5)
+    wanted.update({f"v1.factor.{n:0180}": Entry(spirv(n)) for n in range(400)})
+    snapshot = opened(tmp_path, file_of(wanted))
+    assert snapshot.state == "good"
+    assert len(snapshot) == 655
+    assert snapshot.read(key(17)) == wanted[key(17)]
+
+
+def outcomes(folder: Path, data: bytes) -> dict[str, Any]:
+    """Return what a reader gets from ``data``, as the store reads it: a second look after damage."""
+    snapshot = opened(folder, data)
+    got: dict[str, Any] = {}
+    for _ in range(2):
+        got.clear()
+        problem = ""
+        for name in snapshot.keys():  # noqa: SIM118
+            try:
+                got[name] = snapshot.read(name)
+            except RecordError as exc:
+                problem = str(exc)
+        if not problem or snapshot.state != "good":
+            break
+        snapshot.use_salvage(problem)
+    snapshot.close()
+    return {name: entry.spirv for name, entry in got.items() if entry is not None}
+
+
+def test_a_flipped_bit_in_every_byte(tmp_path: Path) -> None:
+    """A bit costs the entry that it belongs to, and nothing wrong is read. scripts/cache_flip.py tries all bits."""
+    wanted = {name: Entry(entry.spirv) for name, entry in entries(2, words=6).items()}
+    data = file_of(wanted)
+    good = {name: entry.spirv for name, entry in wanted.items()}
+    lost_most = 0
+    for at in range(len(data)):
+        flipped = bytearray(data)
+        flipped[at] ^= 1 << at % 8
+        got = outcomes(tmp_path, flipped)
+        assert got.items() <= good.items(), at
+        newer = len(got) == 0 and Snapshot.open(tmp_path / "k.nnk").state == "newer"
+        lost_most = max(lost_most, 0 if newer else len(good) - len(got))
+    assert lost_most == 1
+
+
+def test_every_truncation(tmp_path: Path) -> None:
+    wanted = entries(2, words=6)
+    data = file_of(wanted)
+    good = {name: entry.spirv for name, entry in wanted.items()}
+    blocks_begin = struct.unpack_from("<Q", data, 34 + 4 + 18 + 1)[0]
+    for size in range(1, len(data)):
+        got = outcomes(tmp_path, data[:size])
+        assert got.items() <= good.items()
+        ends = [data.index(entry.spirv) + len(entry.spirv) for entry in wanted.values()]
+        assert len(got) == sum(size >= end for end in ends), size
+    assert blocks_begin < len(data)
+
+
+def test_crafted_heads_cost_bounded_work(tmp_path: Path) -> None:
+    """Thousands of heads that all claim one large value are not hashed one by one."""
+    check_at, kernel_at = struct.pack("<Q", 399_984), struct.pack("<Q", 400_000)
+    head = b"".join(b"check.%s\0%s kernel.%s\1%s" % (name, check_at, name, kernel_at)
+                    for name in (key(n).encode() for n in range(4000)))
+    data = head.ljust(399_984, b" ") + struct.pack("<QQQ", 8, 0, 4_000_000) + spirv(1, words=1_000_000)
+    snapshot = opened(tmp_path, data)
+    assert snapshot.state == "damaged"
+    assert len(snapshot) == 0
+
+
+def test_a_file_cut_while_it_is_open(tmp_path: Path) -> None:
+    data = file_of(entries(3))
+    snapshot = opened(tmp_path, data)
+    os.truncate(tmp_path / "k.nnk", len(data) // 2)
+    with pytest.raises(RecordError, match="shorter"):
+        snapshot.read(key(2))
+
+
+def test_item_is_checked_when_it_is_written(tmp_path: Path) -> None:
+    data = file_of(entries(2))
+    snapshot = opened(tmp_path, data)
+    item = snapshot.item(key(1))
+    assert item is not None
+    assert item.read() == spirv(1)
+    (tmp_path / "k.nnk").write_bytes(data[:-8] + bytes(8))
+    with pytest.raises((CacheError, RecordError)):
+        item.read()
+
+
+def test_newer_container_format(tmp_path: Path) -> None:
+    record = kvrecord.loads(file_of(entries(1)))
+    record["nnk_format_version"] = 2
+    snapshot = opened(tmp_path, kvrecord.dumps(record))
+    assert snapshot.state == "newer"
+    assert snapshot.keys() == []
+
+
+def test_absent_file(tmp_path: Path) -> None:
+    snapshot = Snapshot.open(tmp_path / "absent.nnk")
+    assert (snapshot.state, snapshot.keys(), snapshot.read(key(1))) == ("absent", [], None)
+
+
+def test_huge_and_odd_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(container, "MAX_TABLE_BYTES", 1000)
+    assert opened(tmp_path, file_of(entries(50))).state == "damaged"
+    monkeypatch.setattr(container, "MAX_SALVAGE_BYTES", 1000)
+    assert opened(tmp_path, b"x" * 1001).keys() == []
+
+
+@pytest.mark.parametrize("bad", ["", "v1", "v1.", "kernel.v1.0", "v1.UPPER", "v.0", "v1.0#", "v1.0\n", "v1.a b", 5])
+def test_bad_keys(bad: Any) -> None:
+    with pytest.raises(CacheError, match="kernel key"):
+        container.check_key(bad)
+
+
+@pytest.mark.parametrize("good", ["v1.0123456789abcdef", "v12.0123456789abcdef#x", "v1.factor.my_op@2#a", "v0.a-b.c_d"])
+def test_good_keys(good: str) -> None:
+    container.check_key(good)
+
+
+@pytest.mark.parametrize(("bad", "message"), [
+    (b"", "0 bytes"), (spirv(1)[:-1], "79 bytes"), (spirv(1)[:16], "16 bytes"), (b"\0" * 20, "0x00000000")])
+def test_bad_spirv(bad: bytes, message: str) -> None:
+    with pytest.raises(RecordError, match=message):
+        container.check_spirv(bad)

@@ -1,0 +1,485 @@
+"""KernelCache: what get returns, when it writes, and what it says when it cannot."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nnk import config
+from nnk.cache import files, store
+from nnk.cache.container import Snapshot
+from nnk.cache.lock import locked
+from nnk.cache.store import KernelCache
+from nnk.errors import CacheError, CacheLockTimeout, CacheWarning, ConfigError, RecordError
+from tests.kernels import key, spirv
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "kernels.nnk"
+
+
+def stored(path: Path) -> list[str]:
+    snapshot = Snapshot.open(path)
+    try:
+        return sorted(name for name in snapshot.keys() if snapshot.read(name) is not None)  # noqa: SIM118
+    finally:
+        snapshot.close()
+
+
+def fill(path: Path, *numbers: int, day: int | None = None) -> None:
+    with KernelCache(path) as cache, cache.deferred():
+        for number in numbers:
+            cache.put(key(number), spirv(number))
+
+
+def damage(path: Path, number: int) -> bytes:
+    """Flip a bit in the middle of a kernel; return the new content."""
+    data = bytearray(path.read_bytes())
+    data[data.index(spirv(number)) + 40] ^= 16
+    path.write_bytes(data)
+    return bytes(data)
+
+
+# ---- get and put ----------------------------------------------------------------------------------------------------
+
+def test_put_get_and_counts(path: Path) -> None:
+    with KernelCache(path) as cache:
+        assert cache.get(key(1)) is None
+        cache.put(key(1), spirv(1), compiler="glslang 12")
+        assert cache.get(key(1)) == spirv(1)
+        stats = cache.stats()
+        assert (stats.hits, stats.misses, stats.puts, stats.entries, stats.flushes) == (1, 1, 1, 1, 1)
+        assert stats.bytes == stats.written_bytes == path.stat().st_size
+    assert stored(path) == [key(1)]
+    assert Snapshot.open(path).compiler == "glslang 12"
+
+
+def test_nothing_is_touched_before_the_first_use(tmp_path: Path) -> None:
+    cache = KernelCache(tmp_path / "a" / "kernels.nnk")
+    assert cache.get(key(1)) is None
+    cache.flush()
+    cache.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_default_path(cache_dir: Path) -> None:
+    with KernelCache() as cache:
+        assert cache.path == cache_dir / "kernels.nnk"
+        assert repr(cache) == f"KernelCache('{cache.path}')"
+
+
+def test_arguments(path: Path) -> None:
+    with KernelCache(path) as cache:
+        for call in (lambda: cache.get("x"), lambda: cache.put("x", spirv(1)), lambda: cache.discard("x"),
+                     lambda: cache.put(key(1), spirv(1), identity=b"short")):
+            with pytest.raises(CacheError):
+                call()
+        with pytest.raises(RecordError):
+            cache.put(key(1), b"not SPIR-V")
+    assert not path.exists()
+
+
+def test_generator_version(path: Path) -> None:
+    with KernelCache(path, generator_version=12) as cache:
+        cache.put(key(1), spirv(1))
+    assert Snapshot.open(path).generator_version == "12"
+
+
+def test_another_process_is_seen_at_the_next_miss(path: Path) -> None:
+    with KernelCache(path) as first, KernelCache(path) as second:
+        assert second.get(key(1)) is None
+        first.put(key(1), spirv(1))
+        assert second.get(key(1)) == spirv(1)
+        second.put(key(2), spirv(2))
+        first.put(key(3), spirv(3))
+        first.flush()
+        assert second.get(key(3)) == spirv(3)
+    assert stored(path) == [key(1), key(2), key(3)]
+
+
+def test_closed_cache_only_remembers(path: Path) -> None:
+    cache = KernelCache(path)
+    cache.put(key(1), spirv(1))
+    cache.close()
+    cache.close()
+    assert cache.get(key(1)) is None
+    assert cache.stats().entries == 0
+
+
+def test_identity_is_compared(path: Path) -> None:
+    a, b = b"a" * 16, b"b" * 16
+    with KernelCache(path) as cache:
+        cache.put(key(1), spirv(1), identity=a)
+        assert cache.get(key(1), identity=a) == spirv(1)
+        assert cache.get(key(1), identity=b) is None
+        cache.put(key(1), spirv(2), identity=b)
+        cache.flush()
+        assert cache.get(key(1), identity=b) == spirv(2)
+        assert cache.get(key(1), identity=a) == spirv(1)
+    with KernelCache(path) as cache:
+        assert cache.get(key(1), identity=b) == spirv(2)
+        assert cache.get(key(1), identity=a) == spirv(1)
+        assert cache.get(key(1)) == spirv(1)
+
+
+def test_collision_between_processes(path: Path) -> None:
+    with KernelCache(path) as first, KernelCache(path) as second, first.deferred(), second.deferred():
+        first.put(key(1), spirv(1), identity=b"a" * 16)
+        second.put(key(1), spirv(2), identity=b"b" * 16)
+    with KernelCache(path) as cache:
+        assert cache.get(key(1), identity=b"a" * 16) == spirv(1)
+        assert cache.get(key(1), identity=b"b" * 16) == spirv(2)
+
+
+def test_discard(path: Path) -> None:
+    fill(path, 1, 2)
+    with KernelCache(path) as cache:
+        assert cache.get(key(1)) == spirv(1)
+        cache.discard(key(1))
+        assert cache.get(key(1)) is None
+    assert stored(path) == [key(2)]
+    with KernelCache(path) as cache, cache.deferred():
+        cache.discard(key(2))
+        cache.put(key(2), spirv(3))
+        assert cache.get(key(2)) == spirv(3)
+    with KernelCache(path) as cache:
+        assert cache.get(key(2)) == spirv(3)
+
+
+# ---- when it writes -------------------------------------------------------------------------------------------------
+
+def test_deferred_writes_once(path: Path) -> None:
+    with KernelCache(path) as cache:
+        with cache.deferred(), cache.deferred():
+            for number in range(100):
+                cache.put(key(number), spirv(number))
+            assert not path.exists()
+            assert cache.stats().pending == 100
+        assert cache.stats().flushes == 1
+        assert len(stored(path)) == 100
+
+
+def test_deferred_writes_after_an_error_too(path: Path) -> None:
+    def fail(cache: KernelCache) -> None:
+        with cache.deferred():
+            cache.put(key(1), spirv(1))
+            raise RuntimeError
+
+    with KernelCache(path) as cache, pytest.raises(RuntimeError):
+        fail(cache)
+    assert stored(path) == [key(1)]
+
+
+def test_a_burst_is_written_by_the_timer(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "FIRST_PAUSE_S", 0.05)
+    cache = KernelCache(path)
+    for number in range(50):
+        cache.put(key(number), spirv(number))
+    assert cache.stats().flushes <= 2
+    deadline = time.monotonic() + 10
+    while cache.stats().pending and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert len(stored(path)) == 50
+    assert cache.stats().flushes <= 3
+    cache.close()
+
+
+def test_two_thousand_misses_write_little(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slow misses, one in 0.6 s: the pause between writes grows. Time is a number here."""
+    now = 1000.0
+    timers: list[tuple[float, threading.Timer]] = []
+
+    class FakeTimer:
+        def __init__(self, wait_s: float, call: object) -> None:
+            self.due, self.call, self.daemon = now + wait_s, call, False
+
+        def start(self) -> None:
+            timers.append((self.due, self))  # type: ignore[arg-type]
+
+        def cancel(self) -> None:
+            timers.clear()
+
+    monkeypatch.setattr(store.time, "monotonic", lambda: now)
+    monkeypatch.setattr(store.threading, "Timer", FakeTimer)
+    monkeypatch.setattr(files.os, "fsync", lambda fd: None)
+    cache = KernelCache(path)
+    for number in range(2000):
+        cache.put(key(number), spirv(number, words=500))
+        now += 0.6
+        for due, timer in list(timers):
+            if due <= now:
+                timers.clear()
+                timer.call()  # type: ignore[attr-defined]
+    cache.close()
+    stats = cache.stats()
+    assert len(stored(path)) == 2000
+    assert stats.written_bytes <= 20 * path.stat().st_size
+    monkeypatch.undo()
+
+
+def test_use_is_recorded_once_a_day(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "_today", lambda: 100)
+    fill(path, 1, 2)
+    before = path.stat()
+    with KernelCache(path) as cache:
+        assert cache.get(key(1)) == spirv(1)
+    assert path.stat() == before
+    monkeypatch.setattr(store, "_today", lambda: 101)
+    for flushes in (1, 0):
+        with KernelCache(path) as cache:
+            assert cache.get(key(1)) == spirv(1)
+        assert cache.stats().flushes == flushes
+    snapshot = Snapshot.open(path)
+    assert [snapshot.day(key(n)) for n in (1, 2)] == [101, 100]
+
+
+def test_the_cap_keeps_hot_kernels(path: Path) -> None:
+    with config.override(cache_max_mb=1), KernelCache(path) as cache:
+        for number in range(10):
+            cache.put(key(number), spirv(number, words=5000))
+        for start in range(10, 130, 30):
+            with cache.deferred():
+                for number in range(start, start + 30):
+                    cache.put(key(number), spirv(number, words=5000))
+                    for hot in range(10):
+                        assert cache.get(key(hot)) is not None
+            assert path.stat().st_size <= 10**6
+        assert cache.stats().evicted >= 80
+    names = stored(path)
+    assert {key(hot) for hot in range(10)} <= set(names)
+
+
+# ---- trouble --------------------------------------------------------------------------------------------------------
+
+@pytest.fixture
+def one_warning() -> Iterator[list[warnings.WarningMessage]]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield caught
+    assert [item.category for item in caught] == [CacheWarning]
+
+
+def test_damage_costs_one_kernel_and_one_warning(path: Path, one_warning: list[warnings.WarningMessage]) -> None:
+    fill(path, 1, 2, 3)
+    bad = damage(path, 2)
+    with KernelCache(path) as cache:
+        assert [cache.get(key(n)) for n in (1, 2, 3, 2)] == [spirv(1), None, spirv(3), None]
+        cache.put(key(2), spirv(2))
+        assert cache.get(key(2)) == spirv(2)
+    with KernelCache(path) as cache:
+        assert [cache.get(key(n)) for n in (1, 2, 3)] == [spirv(1), spirv(2), spirv(3)]
+    assert [kept.read_bytes() for kept in files.evidence_of(path)] == [bad]
+
+
+def test_damage_is_repaired_without_a_put(path: Path, one_warning: list[warnings.WarningMessage]) -> None:
+    path.write_bytes(bytes(4096))
+    with KernelCache(path) as cache:
+        assert cache.get(key(1)) is None
+        assert cache.stats().damaged == 1
+    assert Snapshot.open(path).state == "good"
+
+
+def test_an_empty_file_is_an_empty_cache(path: Path) -> None:
+    path.write_bytes(b"")
+    with KernelCache(path) as cache:
+        assert cache.get(key(1)) is None
+        cache.put(key(1), spirv(1))
+    assert stored(path) == [key(1)]
+
+
+def test_unchecked_kernels_are_misses(path: Path) -> None:
+    from tests import ROOT
+    path.write_bytes((ROOT / "tests/golden/kvrecord/sample.nnk").read_bytes())
+    with KernelCache(path) as cache:
+        assert cache.get("v3.366917b6a3da7f00#x") is None
+        stats = cache.stats()
+        assert (stats.unchecked, stats.damaged, stats.entries) == (1, 0, 0)
+
+
+def test_a_newer_file_is_left_alone(path: Path, one_warning: list[warnings.WarningMessage]) -> None:
+    fill(path, 1)
+    data = bytearray(path.read_bytes())
+    data[0x1a] = 3
+    path.write_bytes(data)
+    cache = KernelCache(path)
+    assert cache.get(key(1)) is None
+    cache.put(key(2), spirv(2))
+    assert cache.get(key(2)) == spirv(2)
+    with pytest.raises(CacheError, match="newer nnk"):
+        cache.flush()
+    cache.close()
+    assert path.read_bytes() == data
+
+
+def test_an_unwritable_folder(tmp_path: Path, one_warning: list[warnings.WarningMessage]) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    cache = KernelCache(tmp_path / "file" / "kernels.nnk")
+    for number in range(3):
+        assert cache.get(key(number)) is None
+        cache.put(key(number), spirv(number))
+        assert cache.get(key(number)) == spirv(number)
+    with pytest.raises(CacheError, match="set NN_KERNEL_CACHE_DIR"):
+        cache.flush()
+    cache.close()
+
+
+def test_a_lock_that_never_comes(path: Path, one_warning: list[warnings.WarningMessage]) -> None:
+    with config.override(lock_timeout_s=0.05), locked(path, 1.0):
+        cache = KernelCache(path)
+        start = time.monotonic()
+        for number in range(20):
+            cache.put(key(number), spirv(number))
+        assert time.monotonic() - start < 2.0
+        assert cache.get(key(7)) == spirv(7)
+        with pytest.raises(CacheLockTimeout) as caught:
+            cache.flush()
+        assert caught.value.seconds == 0.05  # type: ignore[attr-defined]
+    cache.close()
+    assert len(stored(path)) == 20
+
+
+def test_a_foreign_file_is_not_used(path: Path, one_warning: list[warnings.WarningMessage]) -> None:
+    fill(path, 1)
+    path.chmod(0o666)
+    with KernelCache(path) as cache:
+        assert cache.get(key(1)) is None
+        cache.put(key(2), spirv(2))
+        assert cache.get(key(2)) == spirv(2)
+    path.chmod(0o600)
+    assert stored(path) == [key(1)]
+
+
+def test_an_open_folder_is_not_used(tmp_path: Path, one_warning: list[warnings.WarningMessage]) -> None:
+    folder = tmp_path / "open"
+    folder.mkdir()
+    folder.chmod(0o777)
+    with KernelCache(folder / "kernels.nnk") as cache:
+        assert cache.get(key(1)) is None
+        cache.put(key(1), spirv(1))
+    assert list(folder.iterdir()) == []
+
+
+def test_planted_links(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    for name in ("kernels.nnk", "kernels.nnk.lock"):
+        folder = tmp_path / name.replace(".", "_")
+        folder.mkdir()
+        victim.write_bytes(b"keep")
+        (folder / name).symlink_to(victim)
+        cache = KernelCache(folder / "kernels.nnk")
+        with pytest.warns(CacheWarning):
+            cache.put(key(1), spirv(1))
+        assert cache.get(key(1)) == spirv(1)
+        cache.close()
+        assert victim.read_bytes() == b"keep"
+        assert [path.name for path in folder.iterdir() if not path.name.endswith(".lock")] in ([], ["kernels.nnk"])
+
+
+def test_a_file_cut_while_it_is_open(path: Path, one_warning: list[warnings.WarningMessage]) -> None:
+    fill(path, 1, 2)
+    with KernelCache(path) as cache:
+        assert cache.get(key(1)) == spirv(1)
+        os.truncate(path, path.stat().st_size - 10)
+        assert cache.get(key(2)) is None
+        assert cache.get(key(1)) == spirv(1)
+
+
+# ---- read-only, extra, signed ---------------------------------------------------------------------------------------
+
+def test_readonly(path: Path) -> None:
+    fill(path, 1)
+    before = sorted(os.listdir(path.parent)), path.stat()
+    with KernelCache(path, readonly=True) as cache:
+        assert cache.get(key(1)) == spirv(1)
+        cache.put(key(2), spirv(2))
+        assert cache.get(key(2)) == spirv(2)
+        cache.flush()
+    assert (sorted(os.listdir(path.parent)), path.stat()) == before
+    with config.override(cache_readonly=True), KernelCache(path) as cache:
+        assert cache.readonly
+
+
+def test_extra_files_are_read_only(tmp_path: Path, path: Path) -> None:
+    base = tmp_path / "base.nnk"
+    fill(base, 1, 2)
+    fill(path, 2, 3)
+    before = base.read_bytes()
+    extra = os.pathsep.join([str(tmp_path / "absent.nnk"), str(base)])
+    with config.override(cache_extra=extra), KernelCache(path) as cache:
+        assert [cache.get(key(n)) for n in (1, 2, 3, 4)] == [spirv(1), spirv(2), spirv(3), None]
+        cache.put(key(4), spirv(4))
+    assert base.read_bytes() == before
+    assert stored(path) == [key(2), key(3), key(4)]
+
+
+def test_only_signed_kernels_count(path: Path, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"s" * 32)
+    secret.chmod(0o600)
+    fill(path, 1)
+    with config.override(cache_key_file=str(secret)):
+        with KernelCache(path) as cache:
+            assert cache.get(key(1)) is None
+            cache.put(key(2), spirv(2))
+        with KernelCache(path) as cache:
+            assert cache.get(key(2)) == spirv(2)
+    assert stored(path) == [key(1), key(2)]
+    secret.write_bytes(b"t" * 32)
+    with config.override(cache_key_file=str(secret)), KernelCache(path) as cache:
+        assert cache.get(key(2)) is None
+    with config.override(cache_key_file=str(tmp_path / "absent")), pytest.raises(ConfigError):
+        KernelCache(path)
+
+
+# ---- threads and fork -----------------------------------------------------------------------------------------------
+
+def test_threads(path: Path) -> None:
+    cache = KernelCache(path)
+    errors: list[BaseException] = []
+
+    def work(offset: int) -> None:
+        try:
+            for number in range(40):
+                name = (number + offset) % 40
+                if cache.get(key(name)) is None:
+                    cache.put(key(name), spirv(name))
+                assert cache.get(key(name)) == spirv(name)
+        except BaseException as exc:
+            errors.append(exc)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    cache.close()
+    assert errors == []
+    assert len(stored(path)) == 40
+
+
+def test_fork_after_use(path: Path) -> None:
+    cache = KernelCache(path)
+    with cache.deferred():
+        cache.put(key(1), spirv(1))
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                ok = cache.get(key(1)) == spirv(1)
+                cache.put(key(2), spirv(2))
+                cache.close()
+                status = 0 if ok else 2
+            finally:
+                os._exit(status)
+        assert os.waitpid(child, 0)[1] == 0
+        assert stored(path) == [key(2)]
+        assert cache.get(key(2)) == spirv(2)
+    cache.close()
+    assert stored(path) == [key(1), key(2)]
