@@ -154,11 +154,13 @@ static int read_head(nnk_run *run) {
     uint64_t count = w[0];
     run->cols = w[1];
     run->batch = 1;
+    run->k = run->trans = 0;
+    run->vector_out = false;
     if (form == NNK_FORM_ELEMENTWISE) {
         run->rows = run->cols ? count / run->cols : 0;
     } else {
         run->rows = w[2];
-        run->vector_out = form == NNK_FORM_REDUCE && w[3];
+        run->vector_out = form == NNK_FORM_REDUCE && w[3] != 0;
     }
     if (mul(run->rows, run->cols) != count)
         return nnk_fail(run->fault, NNK_EXTENT, "Parameter words: %" PRIu64 " elements are not %" PRIu64 " rows of %"
