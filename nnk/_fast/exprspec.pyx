@@ -7,6 +7,7 @@ the field that is wrong or cannot be read in full.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.number cimport PyNumber_Index
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
@@ -35,8 +36,10 @@ cdef uint32_t MAX_FOLD_STATES = _ops.LIMITS["fold_states"]
 cdef uint32_t MAX_VEC_STATE = _ops.LIMITS["vec_state_len"]
 cdef uint32_t MAX_EXTRAS = _ops.LIMITS["extras"]
 
-# Tables by code, filled once from the op table: is the number known, is the view's param part of the key.
+# Tables by code, filled once from the op table: is the number known, how many operands does the op use, is the view's
+# param part of the key.
 cdef uint8_t[256] _known_op
+cdef uint8_t[256] _arity
 cdef uint8_t[256] _known_view
 cdef uint8_t[256] _keyed_view
 cdef uint8_t _operand_count = len(_ops.OPERANDS)
@@ -45,6 +48,7 @@ cdef int _fill_tables() except -1:
     cdef int code
     for code in range(256):
         _known_op[code] = code in _ops.OP_BY_CODE
+        _arity[code] = _ops.OP_BY_CODE[code].arity if code in _ops.OP_BY_CODE else 3
         _known_view[code] = code in _ops.VIEW_BY_CODE
         _keyed_view[code] = code in _ops.VIEW_BY_CODE and _ops.VIEW_BY_CODE[code].keyed
     return 0
@@ -59,6 +63,14 @@ cdef tuple _tuple(object part):
     return <tuple>part
 
 
+cdef tuple _fields(object part, Py_ssize_t count):
+    """Return ``part`` as a tuple of exactly ``count`` fields: items are read by position, unchecked."""
+    cdef tuple fields = _tuple(part)
+    if len(fields) != count:
+        raise ExprError(f"Expected {count} fields in a part of an ExprSpec, got {len(fields)}", op="encode")
+    return fields
+
+
 # ---------------------------------------------------------------------------------------------- writing
 
 cdef struct Writer:
@@ -66,21 +78,26 @@ cdef struct Writer:
     uint8_t* end
 
 
+cdef long long _number(object value, long long limit, str what) except -1:
+    """Return an integer (numpy's too) from 0 to ``limit``; a float is no integer, even a whole one."""
+    cdef long long number = -1
+    try:
+        number = PyNumber_Index(value)
+    except (TypeError, OverflowError):
+        pass
+    if not 0 <= number <= limit:
+        raise ExprError(f"Expected an integer from 0 to {limit} for {what} of an ExprSpec, got {value!r}", op="encode")
+    return number
+
+
 cdef int _put_u8(Writer* w, object value, str what) except -1:
-    cdef long long number = value
-    if not 0 <= number <= 255:
-        raise ExprError(f"Expected 0 to 255 for {what} of an ExprSpec, got {value}", op="encode")
-    w.at[0] = <uint8_t>number
+    w.at[0] = <uint8_t>_number(value, 255, what)
     w.at += 1
     return 0
 
 
 cdef int _put_u32(Writer* w, object value, str what) except -1:
-    cdef long long number = value
-    cdef uint32_t word
-    if not 0 <= number <= 0xFFFFFFFF:
-        raise ExprError(f"Expected 0 to 4294967295 for {what} of an ExprSpec, got {value}", op="encode")
-    word = <uint32_t>number
+    cdef uint32_t word = <uint32_t>_number(value, 0xFFFFFFFF, what)
     w.at[0] = word & 0xFF
     w.at[1] = (word >> 8) & 0xFF
     w.at[2] = (word >> 16) & 0xFF
@@ -95,7 +112,7 @@ cdef int _put_instr(Writer* w, tuple instr) except -1:
     _put_u8(w, instr[0], "op")
     _put_u8(w, instr[1], "dst")
     for slot in range(2, 5):
-        operand = _tuple(instr[slot])
+        operand = _fields(instr[slot], 2)
         _put_u8(w, operand[0], "operand kind")
         _put_u8(w, operand[1], "operand idx")
     return 0
@@ -104,7 +121,7 @@ cdef int _put_instr(Writer* w, tuple instr) except -1:
 cdef int _put_instrs(Writer* w, tuple instrs) except -1:
     _put_u32(w, len(instrs), "instruction count")
     for instr in instrs:
-        _put_instr(w, _tuple(instr))
+        _put_instr(w, _fields(instr, 5))
     return 0
 
 
@@ -120,7 +137,7 @@ cdef int _put_matmul(Writer* w, object matmul) except -1:
     _put_u8(w, 0 if matmul is None else 1, "matmul presence")
     if matmul is None:
         return 0
-    fields = _tuple(matmul)
+    fields = _fields(matmul, 6)
     _put_u8(w, fields[0], "matmul a_input")
     _put_u8(w, fields[1], "matmul b_input")
     _put_u8(w, fields[2], "matmul trans_a")
@@ -136,7 +153,7 @@ cdef int _put_fold(Writer* w, object fold) except -1:
     _put_u8(w, 0 if fold is None else 1, "fold presence")
     if fold is None:
         return 0
-    fields = _tuple(fold)
+    fields = _fields(fold, 9)
     _put_u8(w, fields[0], "fold num_state")
     _put_u32(w, fields[1], "fold k")
     _put_words(w, _tuple(fields[2]), "fold init")
@@ -146,7 +163,7 @@ cdef int _put_fold(Writer* w, object fold) except -1:
     _put_matmul(w, fields[6])
     _put_u8(w, 0 if fields[7] is None else 1, "vecacc presence")
     if fields[7] is not None:
-        vecacc = _tuple(fields[7])
+        vecacc = _fields(fields[7], 5)
         for i in range(_VECACC_BYTES):
             _put_u8(w, vecacc[i], "vecacc")
     _put_u8(w, fields[8], "fold tri_skip")
@@ -157,8 +174,9 @@ cdef Py_ssize_t _fold_size(object fold) except -1:
     cdef tuple fields
     if fold is None:
         return 1
-    fields = _tuple(fold)
-    return (1 + 1 + 4 + 4 + 4 * len(fields[2]) + 4 + _INSTR_BYTES * len(fields[3]) + 4 + _INSTR_BYTES * len(fields[4])
+    fields = _fields(fold, 9)
+    return (1 + 1 + 4 + 4 + 4 * len(_tuple(fields[2])) + 4 + _INSTR_BYTES * len(_tuple(fields[3]))
+            + 4 + _INSTR_BYTES * len(_tuple(fields[4]))
             + 4 + 1 + (0 if fields[6] is None else _MATMUL_BYTES) + 1
             + (0 if fields[7] is None else _VECACC_BYTES) + 1)
 
@@ -171,7 +189,7 @@ def encode(object spec not None):
     ExprError
         If a value does not fit its field.
     """
-    cdef tuple fields = _tuple(spec)
+    cdef tuple fields = _fields(spec, 8)
     cdef tuple instrs = _tuple(fields[1]), views = _tuple(fields[2]), consts = _tuple(fields[3])
     cdef tuple rparams = _tuple(fields[4]), extras = _tuple(fields[7]), view
     cdef Py_ssize_t size = (
@@ -190,7 +208,7 @@ def encode(object spec not None):
     _put_instrs(&w, instrs)
     _put_u32(&w, len(views), "view count")
     for part in views:
-        view = _tuple(part)
+        view = _fields(part, 4)
         _put_u8(&w, view[0], "view kind")
         _put_u8(&w, view[1], "view negate")
         _put_u32(&w, view[2], "view param")
@@ -384,18 +402,31 @@ cdef inline void _feed_u32(Hash* h, uint32_t word) noexcept nogil:
     _feed_u8(h, word >> 24)
 
 
+cdef int _feed_byte(Hash* h, object value) except -1:
+    _feed_u8(h, <uint8_t>_number(value, 255, "a byte"))
+    return 0
+
+
+cdef int _feed_word(Hash* h, object value) except -1:
+    _feed_u32(h, <uint32_t>_number(value, 0xFFFFFFFF, "a word"))
+    return 0
+
+
 cdef int _feed_instrs(Hash* h, tuple instrs) except -1:
     cdef tuple instr, operand
     cdef int slot
+    cdef uint8_t op
     _feed_u32(h, len(instrs))
     for part in instrs:
-        instr = _tuple(part)
-        _feed_u8(h, instr[0])
-        _feed_u8(h, instr[1])
-        for slot in range(2, 5):
-            operand = _tuple(instr[slot])
-            _feed_u8(h, operand[0])
-            _feed_u8(h, operand[1])
+        instr = _fields(part, 5)
+        op = <uint8_t>_number(instr[0], 255, "op")
+        _feed_u8(h, op)
+        _feed_byte(h, instr[1])
+        for slot in range(3):
+            # Unused operands are hashed as (0, 0), whatever they hold.
+            operand = _fields(instr[2 + slot], 2) if slot < _arity[op] else (0, 0)
+            _feed_byte(h, operand[0])
+            _feed_byte(h, operand[1])
     return 0
 
 
@@ -404,55 +435,55 @@ cdef int _feed_views(Hash* h, tuple views) except -1:
     cdef uint8_t kind
     _feed_u32(h, len(views))
     for part in views:
-        view = _tuple(part)
-        kind = view[0]
+        view = _fields(part, 4)
+        kind = <uint8_t>_number(view[0], 255, "view kind")
         _feed_u8(h, kind)
-        _feed_u8(h, view[1])
+        _feed_byte(h, view[1])
         if _keyed_view[kind]:
-            _feed_u32(h, view[2])
-            _feed_u32(h, view[3])
+            _feed_word(h, view[2])
+            _feed_word(h, view[3])
     return 0
 
 
 cdef int _feed_fold(Hash* h, tuple fold) except -1:
     cdef tuple part
     cdef int i
-    _feed_u8(h, fold[0])
-    _feed_u32(h, len(fold[2]))
-    for word in fold[2]:
-        _feed_u32(h, word)
+    _feed_byte(h, fold[0])
+    _feed_u32(h, len(_tuple(fold[2])))
+    for word in _tuple(fold[2]):
+        _feed_word(h, word)
     _feed_instrs(h, _tuple(fold[3]))
     _feed_instrs(h, _tuple(fold[4]))
     if fold[6] is not None:
-        part = _tuple(fold[6])
+        part = _fields(fold[6], 6)
         for i in range(4):
-            _feed_u8(h, part[i])
+            _feed_byte(h, part[i])
     if fold[7] is not None:
-        part = _tuple(fold[7])
+        part = _fields(fold[7], 5)
         for i in range(_VECACC_BYTES):
-            _feed_u8(h, part[i])
-    _feed_u8(h, fold[8])
+            _feed_byte(h, part[i])
+    _feed_byte(h, fold[8])
     return 0
 
 
 def spec_key(object spec not None):
     """Return the 64-bit structure key (FNV-1a) of a canonical ``spec``: run-time values and shapes left out."""
     cdef Hash h
-    cdef tuple fields = _tuple(spec), matmul
+    cdef tuple fields = _fields(spec, 8), matmul
     h.value = <uint64_t>0xCBF29CE484222325
-    _feed_u32(&h, fields[0])
+    _feed_word(&h, fields[0])
     _feed_instrs(&h, _tuple(fields[1]))
     _feed_views(&h, _tuple(fields[2]))
-    _feed_u32(&h, len(fields[3]))
-    _feed_u32(&h, len(fields[4]))
+    _feed_u32(&h, len(_tuple(fields[3])))
+    _feed_u32(&h, len(_tuple(fields[4])))
     if fields[5] is not None:
-        matmul = _tuple(fields[5])
-        _feed_u8(&h, matmul[0])
-        _feed_u8(&h, matmul[1])
+        matmul = _fields(fields[5], 6)
+        _feed_byte(&h, matmul[0])
+        _feed_byte(&h, matmul[1])
     if fields[6] is not None:
-        _feed_fold(&h, _tuple(fields[6]))
-    if fields[7]:
+        _feed_fold(&h, _fields(fields[6], 9))
+    if _tuple(fields[7]):
         _feed_u32(&h, len(fields[7]))
         for extra in fields[7]:
-            _feed_u8(&h, extra)
+            _feed_byte(&h, extra)
     return h.value

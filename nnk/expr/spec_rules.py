@@ -187,7 +187,7 @@ def _classes_of(fold: Fold) -> set[int]:
 
 def _rule_fold_classes(spec: ExprSpec, fold: Fold) -> None:
     element = _classes_of(fold)
-    if fold.vecacc is not None and fold.vecacc.has_scale:
+    if fold.vecacc is not None:
         _require(26, fold.vecacc.scale_reg not in element,
                  f"scale register {fold.vecacc.scale_reg} is not a row scalar")
     if fold.vec_state_len > 0:
@@ -261,7 +261,9 @@ def _rule_extras(spec: ExprSpec) -> None:
     if not spec.extras:
         return
     pure = spec.matmul is None and spec.fold is None and all(instr.op not in _REDUCE_OPS for instr in spec.instrs)
+    pure = pure and all(ops.VIEW_BY_CODE[view.kind].axis == -1 for view in spec.views)
     _require(34, pure, "only a pure elementwise spec has more than one output")
+    _at_most(34, "extra outputs", len(spec.extras), _LIMITS["extras"])
     written = {instr.dst for instr in spec.instrs}
     for register in spec.extras:
         _require(34, register in written, f"extra output {register} is a register that nothing writes")
