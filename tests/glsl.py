@@ -12,8 +12,8 @@ from nnk.expr.meta import KernelMeta
 def meta_of(n_inputs: int, n_outputs: int, param_words: int) -> KernelMeta:
     """Return the meta data of an elementwise kernel with so many bindings and parameter words."""
     return KernelMeta(form="elementwise", reduce_axis=-1, has_matmul=False, n_inputs=n_inputs, n_outputs=n_outputs,
-                      view_param_offsets=(), view_param_count=param_words - 1, const_count=0, rparam_count=0, vec_width=1,
-                      prec_sig=0, pc_base_fixed=1, fold_out=0, fold_per_thread_row=0)
+                      view_param_offsets=(), view_param_count=param_words - 1, const_count=0, rparam_count=0,
+                      vec_width=1, prec_sig=0, pc_base_fixed=1, fold_out=0, fold_per_thread_row=0)
 
 
 @lru_cache
@@ -27,7 +27,7 @@ def build(body: str, n_inputs: int = 1, n_outputs: int = 1, param_words: int = 1
     lines += [f"layout(std430, binding = {i}) readonly buffer B{i} {{ float b{i}[]; }};" for i in range(n_inputs)]
     lines += [f"layout(std430, binding = {n_inputs + i}) buffer O{i} {{ float o{i}[]; }};" for i in range(n_outputs)]
     if meta.params_in_buffer:
-        lines.append(f"layout(std430, binding = {n_inputs + n_outputs}) readonly buffer P {{ uint w[{param_words}]; }};")
+        lines.append(f"layout(std430, binding = {n_inputs + n_outputs}) readonly buffer P {{ uint w[]; }};")
     else:
         lines.append(f"layout(push_constant) uniform P {{ uint w[{param_words}]; }};")
     lines += ["void main() {",

@@ -91,6 +91,7 @@ class _State:
 
 
 _state: _State | None = None
+_forked = False
 _lock = threading.Lock()
 _open: weakref.WeakSet[_Closable] = weakref.WeakSet()
 
@@ -228,13 +229,15 @@ def _stop() -> None:
     for device in list(_open):
         device.close()
     state, _state = _state, None
-    if state is not None:
+    # A driver that was in use before a fork may crash when it is taken down in the child; the process ends anyway.
+    if state is not None and not _forked:
         lib.vkDestroyInstance(state.instance, ffi.NULL)
 
 
 def _after_fork() -> None:
     """Forget the parent's instance and devices: a driver's threads do not exist in the child."""
-    global _state, _lock
+    global _state, _lock, _forked
+    _forked = _forked or _state is not None
     _state = None
     _lock = threading.Lock()
     atexit.unregister(_stop)

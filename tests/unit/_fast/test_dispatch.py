@@ -255,9 +255,13 @@ def test_wrong_arguments_record_nothing(driver: FakeDriver) -> None:
 def test_failed_call_makes_the_device_unusable(driver: FakeDriver, call: str) -> None:
     a, b = driver.buffer(), driver.buffer()
     driver.codes[call] = -4
-    with pytest.raises(VulkanError, match="-4"):
+
+    def run_and_wait() -> None:
         run(driver, driver.kernel(), [a], [b])
         driver.recorder.wait()
+
+    with pytest.raises(VulkanError, match="-4"):
+        run_and_wait()
     driver.codes.clear()
     driver.take()
     for use in (driver.recorder.flush, driver.recorder.wait, lambda: run(driver, driver.kernel(), [a], [b])):
@@ -268,7 +272,7 @@ def test_failed_call_makes_the_device_unusable(driver: FakeDriver, call: str) ->
 
 def test_disabled_recorder_says_why(driver: FakeDriver) -> None:
     driver.recorder.disable("gone")
-    with pytest.raises(DeviceError, match="^gone$"):
+    with pytest.raises(DeviceError, match=r"^gone$"):
         driver.recorder.flush()
 
 

@@ -86,7 +86,8 @@ def test_threads_share_the_compiler() -> None:
 def test_first_use_from_many_threads() -> None:
     code = ("import threading\nfrom nnk._fast import shaderc\n"
             f"source = {GOOD!r}\nout = []\n"
-            "threads = [threading.Thread(target=lambda: out.append(shaderc.compile_glsl(source, 'x'))) for _ in range(6)]\n"
+            "work = lambda: out.append(shaderc.compile_glsl(source, 'x'))\n"
+            "threads = [threading.Thread(target=work) for _ in range(6)]\n"
             "[t.start() for t in threads]; [t.join() for t in threads]\n"
             "print(len(out), len(set(out)))")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
