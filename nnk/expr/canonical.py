@@ -281,7 +281,8 @@ _PASSES: tuple[Callable[[ValueForm], ValueForm], ...] = (_simplify, _drop_dead, 
 def canonicalise(spec: ExprSpec) -> ExprSpec:
     """Return the canonical form of a valid ``spec``; its key is the key of the kernel.
 
-    Inputs, views, run-time parameters and the matmul segment pass through. A fold is returned unchanged.
+    Inputs, views, run-time parameters and the matmul segment pass through. A fold is returned unchanged, and so is a
+    spec whose rewritten form would need more registers or constants than the format allows.
     """
     if spec.fold is not None:
         return spec
@@ -295,5 +296,7 @@ def canonicalise(spec: ExprSpec) -> ExprSpec:
         if program == before:
             break
     instrs, register, total = _allocate(program)
+    if total > ops.LIMITS["regs"] or len(program.consts) > ops.LIMITS["consts"]:
+        return spec
     return spec._replace(num_regs=total, instrs=instrs, const_bits=program.consts,
                          extras=tuple(register[position] for position in program.outputs[1:]))

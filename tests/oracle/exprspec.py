@@ -436,5 +436,9 @@ def canonicalise(spec: Spec) -> Spec:
         renamed = [(kind, register[idx]) if kind in (REG, REDUCE) else (kind, idx) for kind, idx in operands]
         a, b, c = [*renamed, (0, 0), (0, 0), (0, 0)][:3]
         program.append((op, register[number], a, b, c))
-    return (max(register.values()) + 1, tuple(program), views, consts, rparams, matmul, None,
+    num_regs = max(register.values()) + 1
+    if num_regs > 32 or len(consts) > 16:
+        # Folding can make constants, and sharing can keep registers busy: a spec that would not fit stays as it is.
+        return spec
+    return (num_regs, tuple(program), views, consts, rparams, matmul, None,
             tuple(register[number] for number in outputs[1:]))
