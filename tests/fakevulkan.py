@@ -9,6 +9,7 @@ from nnk._fast import dispatch
 from nnk._fast.dispatch import Kernel, Recorder
 from nnk._fast.spans import Buffer, Span
 from nnk.errors import VulkanError
+from nnk.vk.instance import DeviceInfo
 
 _HANDLE, _POINTER, _U32, _I32 = ctypes.c_uint64, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int32
 
@@ -157,3 +158,11 @@ class FakeDriver:
     def _vkCmdCopyBuffer(self, commands: int, source: int, target: int, count: int, regions: int) -> None:
         copy = _Copy.from_address(regions)
         self.log.append(("CmdCopyBuffer", source, target, copy.source, copy.target, copy.size))
+
+
+def info_of(index: int, name: str, kind: str, controls: set[str] | None = None) -> DeviceInfo:
+    """Return a made-up device."""
+    return DeviceInfo(index=index, name=name, kind=kind, vendor_id=1, device_id=2, driver_name="d", driver_version="1",
+                      api_version=(1, 3, 0), uuid=f"{index:032x}", memory_bytes=1 << 30, subgroup_size=32,
+                      extensions=frozenset(), limits={"minStorageBufferOffsetAlignment": 16, "maxComputeWorkGroupCount": (65535, 1, 1)},
+                      float_controls=frozenset(controls or ()))

@@ -12,7 +12,6 @@ import weakref
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from nnk._version import __version__
 from nnk.errors import NoDeviceError
 from nnk.vk.loader import HINTS, ffi, lib, vk
 from nnk.vk.result import check
@@ -103,10 +102,8 @@ def register(device: _Closable) -> None:
 
 def _create_instance() -> Any:
     name = ffi.new("char[]", b"nnk")
-    major, minor, patch = (int("".join(filter(str.isdigit, part)) or 0) for part in __version__.split(".")[:3])
     application = ffi.new("VkApplicationInfo*", {
         "sType": vk.VK_STRUCTURE_TYPE_APPLICATION_INFO, "pApplicationName": name, "pEngineName": name,
-        "engineVersion": major << 22 | minor << 12 | patch,
         "apiVersion": MIN_API_VERSION[0] << 22 | MIN_API_VERSION[1] << 12,
     })
     info = ffi.new("VkInstanceCreateInfo*", {

@@ -7,13 +7,7 @@ import pytest
 from nnk.errors import NoDeviceError
 from nnk.vk import instance
 from nnk.vk.instance import DeviceInfo
-
-
-def info_of(index: int, name: str, kind: str, controls: set[str] | None = None) -> DeviceInfo:
-    return DeviceInfo(index=index, name=name, kind=kind, vendor_id=1, device_id=2, driver_name="d", driver_version="1",
-                      api_version=(1, 3, 0), uuid=f"{index:032x}", memory_bytes=1 << 30, subgroup_size=32,
-                      extensions=frozenset(), limits={"one": 1, "three": (1, 2, 3)},
-                      float_controls=frozenset(controls or ()))
+from tests.fakevulkan import info_of
 
 
 @pytest.fixture
@@ -62,9 +56,9 @@ def test_tier(controls: set[str], tier: str) -> None:
 
 
 def test_limit_is_one_number() -> None:
-    assert info_of(0, "x", "cpu").limit("one") == 1
+    assert info_of(0, "x", "cpu").limit("minStorageBufferOffsetAlignment") == 16
     with pytest.raises(TypeError):
-        info_of(0, "x", "cpu").limit("three")
+        info_of(0, "x", "cpu").limit("maxComputeWorkGroupCount")
 
 
 def test_list_is_a_copy(devices: list[DeviceInfo]) -> None:

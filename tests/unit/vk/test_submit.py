@@ -1,70 +1,75 @@
-"""The recorder's header against the constants and structs of the vulkan package."""
+"""Command resources: what they hand to a Recorder. Recording itself is tested in tests/unit/_fast/test_dispatch.py."""
 
 from __future__ import annotations
 
-import re
+from types import SimpleNamespace
+from typing import Any
 
-import cffi
 import pytest
 
 from nnk._fast import dispatch
-from nnk.vk.loader import ffi, vk
-from nnk.vk.submit import address_of
-from tests import ROOT
-
-HEADER = (ROOT / "nnk/_fast/csrc/vk_min.h").read_text(encoding="utf-8")
-
-NAMES = {
-    "NNK_VK_SUCCESS": "VK_SUCCESS", "NNK_VK_TIMEOUT": "VK_TIMEOUT",
-    "NNK_DESCRIPTOR_STORAGE_BUFFER": "VK_DESCRIPTOR_TYPE_STORAGE_BUFFER",
-    "NNK_BIND_POINT_COMPUTE": "VK_PIPELINE_BIND_POINT_COMPUTE",
-    "NNK_ONE_TIME_SUBMIT": "VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT",
-    "NNK_SIMULTANEOUS_USE": "VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT",
-    "NNK_STAGE_COMPUTE": "VK_SHADER_STAGE_COMPUTE_BIT",
-    "NNK_PIPELINE_STAGE_COMPUTE": "VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT",
-    "NNK_PIPELINE_STAGE_TRANSFER": "VK_PIPELINE_STAGE_TRANSFER_BIT",
-    "NNK_PIPELINE_STAGE_HOST": "VK_PIPELINE_STAGE_HOST_BIT",
-}
-CONSTANTS = re.findall(r"^\s+(NNK_\w+) = (\w+)", HEADER, re.MULTILINE)
-STRUCTS = re.findall(r"typedef struct \{([^}]*)\} Nnk(\w+);", HEADER)
-VULKAN_STRUCTS = {"TimelineSubmitInfo": "VkTimelineSemaphoreSubmitInfo"}
+from nnk.errors import OutOfDeviceMemoryError
+from nnk.vk import submit
+from nnk.vk.loader import ffi
+from nnk.vk.submit import CommandResources, address_of
 
 
-def vulkan_name(name: str) -> str:
-    if name in NAMES:
-        return NAMES[name]
-    if name.startswith("NNK_STRUCTURE_"):
-        return name.replace("NNK_STRUCTURE_", "VK_STRUCTURE_TYPE_")
-    return name.replace("NNK_ACCESS_", "VK_ACCESS_") + "_BIT"
+class FakeLibrary:
+    """Counts objects made and destroyed; ``failing`` is the function that fails."""
+
+    def __init__(self, failing: str = "") -> None:
+        self.failing = failing
+        self.live: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*arguments: Any) -> int:
+            if name == self.failing:
+                return -2
+            if name.startswith("vkCreate"):
+                self.live.append(name.removeprefix("vkCreate"))
+                arguments[-1][0] = ffi.cast(f"Vk{self.live[-1]}", len(self.live))
+            if name.startswith("vkDestroy"):
+                self.live.remove(name.removeprefix("vkDestroy"))
+            return 0
+        return call
 
 
-@pytest.mark.parametrize(("name", "value"), CONSTANTS)
-def test_constants_are_those_of_vulkan(name: str, value: str) -> None:
-    assert int(value, 0) == getattr(vk, vulkan_name(name))
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> FakeLibrary:
+    fake = FakeLibrary()
+    monkeypatch.setattr(submit, "lib", fake)
+    return fake
 
 
-@pytest.mark.parametrize(("body", "name"), STRUCTS, ids=[name for _, name in STRUCTS])
-def test_structs_have_vulkan_layout(body: str, name: str) -> None:
-    if name == "Functions":
-        return
-    fields = [re.split(r"[\s*]+", line.strip())[-1] for line in body.split(";") if line.strip()]
-    kind = ffi.typeof(VULKAN_STRUCTS.get(name, f"Vk{name}"))
-    assert fields == [field for field, _ in kind.fields]
-    ours = cffi.FFI()
-    ours.cdef("typedef void *NnkDispatchable; typedef uint64_t NnkHandle;"
-              f"typedef struct NnkDescriptorBufferInfo NnkDescriptorBufferInfo; typedef struct {{{body}}} Mine;")
-    mine = ours.typeof("Mine")
-    assert ours.sizeof("Mine") == ffi.sizeof(kind)
-    assert [info.offset for _, info in mine.fields] == [info.offset for _, info in kind.fields]
+def test_everything_made_is_destroyed(library: FakeLibrary) -> None:
+    resources = CommandResources(ffi.NULL, 0)
+    pools = resources.make_descriptor_pools()
+    assert len(pools) == dispatch.SLOTS
+    assert all(pools)
+    assert sorted(set(library.live)) == ["CommandPool", "DescriptorPool", "Semaphore"]
+    resources.destroy()
+    assert library.live == []
 
 
-def test_every_function_of_the_header_is_asked_for() -> None:
-    assert len(CONSTANTS) >= 20
-    assert len(STRUCTS) >= 10
-    functions = next(body for body, name in STRUCTS if name == "Functions")
-    members = re.findall(r"^    Nnk(\w+) \w+;", functions, re.MULTILINE)
-    asked = [name.removeprefix("vk").removesuffix("KHR") for name in dispatch.FUNCTION_NAMES]
-    assert members == asked
+def test_failure_is_an_error(library: FakeLibrary) -> None:
+    library.failing = "vkCreateCommandPool"
+    with pytest.raises(OutOfDeviceMemoryError, match="vkCreateCommandPool failed"):
+        CommandResources(ffi.NULL, 0)
+
+
+def test_recorder_gets_the_device_functions(library: FakeLibrary, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def address(device: Any, name: bytes) -> Any:
+        asked.append(name.decode())
+        return ffi.cast("void*", 0x1000 + len(asked))
+
+    namespace = SimpleNamespace(vkGetDeviceProcAddr=address, vkAllocateCommandBuffers=lambda *arguments: 0)
+    resources = CommandResources(ffi.NULL, 0)
+    monkeypatch.setattr(submit, "lib", namespace)
+    recorder = resources.make_recorder(65535, 64, True)
+    assert tuple(asked) == dispatch.FUNCTION_NAMES
+    assert (recorder.serial, recorder.completed) == (1, 0)
 
 
 def test_address_of_handles() -> None:
