@@ -10,6 +10,7 @@ read here, and a SIGBUS there.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import struct
@@ -192,7 +193,8 @@ class Snapshot:
     def close(self) -> None:
         """Close the file; a second call does nothing."""
         if self._fd >= 0:
-            os.close(self._fd)
+            with contextlib.suppress(OSError):
+                os.close(self._fd)
             self._fd = -1
 
     def __del__(self) -> None:

@@ -106,4 +106,5 @@ def locked(path: Path, timeout_s: float) -> Iterator[None]:
         # In a child forked inside the block the descriptor is closed already, and its number may be another file's.
         if os.getpid() == pid:
             _held.discard(fd)
-            os.close(fd)
+            with contextlib.suppress(OSError):      # a network file system may report old trouble here
+                os.close(fd)

@@ -18,7 +18,7 @@ from nnk.cache.location import shown
 from nnk.cache.lock import locked
 from nnk.errors import CacheError, RecordError
 
-__all__ = ["Change", "Outcome", "collision_key", "keep_recent", "save", "stored_items"]
+__all__ = ["Change", "Outcome", "collision_key", "keep_recent", "newest_version", "save", "stored_items"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,7 @@ class Change:
 
     ``put`` are new entries, ``drop`` keys to remove, ``touch`` keys that were used on ``today`` (days since 1970).
     ``recency`` orders keys of one day: a higher number was used later. ``max_bytes`` is 0 for no limit.
+    ``rewrite`` writes the file even if nothing changes.
     """
 
     put: Mapping[str, Entry] = field(default_factory=dict)
@@ -37,6 +38,7 @@ class Change:
     compiler: str = ""
     generator_version: str = ""
     max_bytes: int = 0
+    rewrite: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +105,13 @@ def _merged(items: dict[str, Item], change: Change) -> dict[str, Item]:
 
 
 def _needs_write(old: Snapshot, merged: Mapping[str, Item], change: Change, damage: list[str]) -> bool:
-    if change.put or damage or any(key in old for key in change.drop):
+    if change.rewrite or change.put or damage or any(key in old for key in change.drop):
         return True
     return any(key in merged and old.day(key) < change.today for key in change.touch)
 
 
-def _newest_version(keys: Iterable[str], default: str) -> str:
+def newest_version(keys: Iterable[str], default: str) -> str:
+    """Return the highest generator version among kernel keys."""
     numbers = [int(match[1]) for key in keys if (match := re.match(r"v(\d+)\.", key))]
     return str(max(numbers)) if numbers else default
 
@@ -121,7 +124,7 @@ def _publish(path: Path, old: Snapshot, change: Change) -> Outcome:
     merged = _merged(items, change)
     if not _needs_write(old, merged, change, damage):
         return Outcome()
-    version = change.generator_version or _newest_version(change.put or merged, old.generator_version)
+    version = change.generator_version or newest_version(change.put or merged, old.generator_version)
     compiler = change.compiler or old.compiler
     evicted = 0
     kept = list(merged.values())

@@ -73,7 +73,7 @@ def check_next_process(path: Path, *, lost: Sequence[int] = ()) -> None:
             for number in OLD + NEW:
                 value = cache.get(key(number))
                 assert value in (None, spirv(number))
-                assert number in NEW or number in lost or value is not None, f"kernel {number} was committed and is lost"
+                assert number in NEW or number in lost or value is not None, f"kernel {number} is lost"
                 if value is None:
                     cache.put(key(number), spirv(number))
     assert len(caught) <= 1, [str(item.message) for item in caught]
@@ -108,7 +108,7 @@ def failed(tool: Path, path: Path, call: int, number: int, error: int) -> None:
     assert number == SYS_CLOSE or report["descriptors"] <= 0, (call, error, report)
     assert set(names(path)) <= {path.name, path.name + ".lock"}, (call, error, names(path))
     if report["warnings"]:
-        assert path.read_bytes() == old
+        assert path.read_bytes() == old, (call, error, report)
     check_next_process(path)
 
 

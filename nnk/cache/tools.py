@@ -1,0 +1,290 @@
+"""Work on whole cache files: look, verify, repair, merge, export, import, shrink, clear.
+
+The command line's `nnk cache` calls these. Each takes paths and returns data; nothing is printed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from nnk import config
+from nnk.cache import files
+from nnk.cache.container import Item, Snapshot, check_key, layout
+from nnk.cache.location import shown
+from nnk.cache.lock import locked
+from nnk.cache.save import Change, newest_version, save, stored_items
+from nnk.errors import CacheError, RecordError
+
+__all__ = ["KernelInfo", "Report", "clear", "export", "gc", "import_", "list_kernels", "merge", "verify"]
+
+SECONDS_PER_DAY = 86400
+
+
+@dataclass(frozen=True, slots=True)
+class KernelInfo:
+    """One kernel of a file. ``state`` is ``"good"``, ``"unchecked"`` or ``"damaged"``; ``day`` counts from 1970."""
+
+    key: str
+    state: str
+    bytes: int
+    day: int
+    identity: str
+    signed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What :func:`verify` found. ``state`` is that of the file: see :class:`~nnk.cache.container.Snapshot`."""
+
+    path: Path
+    state: str
+    bytes: int
+    compiler: str
+    generator_version: str
+    kernels: tuple[KernelInfo, ...]
+    problems: tuple[str, ...]
+    repaired: bool = False
+
+    @property
+    def is_good(self) -> bool:
+        """Whether nothing at all is wrong."""
+        return self.state in ("good", "empty", "absent") and not self.problems
+
+
+def _opened(path: Path) -> Snapshot:
+    """Open a file for work on the whole; a state that gives no entries is an error that says why."""
+    try:
+        snapshot = Snapshot.open(path)
+    except OSError as exc:
+        if isinstance(exc, CacheError):
+            raise
+        raise CacheError(f"Cache file {shown(path)} cannot be read: {exc.strerror or exc}", path=path) from exc
+    if snapshot.state == "absent":
+        raise CacheError(f"Expected a cache file at {shown(path)}, got none", path=path)
+    if snapshot.state == "newer":
+        raise CacheError(f"Cache file {shown(path)} was written by a newer nnk ({snapshot.problems[0]})", path=path)
+    return snapshot
+
+
+def _infos(snapshot: Snapshot, problems: list[str]) -> list[KernelInfo]:
+    found = []
+    for key in snapshot.keys():  # noqa: SIM118
+        state, identity, signed, size, day = "unchecked", "", False, 0, 0
+        try:
+            raw = snapshot.raw(key)
+            size = 0 if raw is None else len(raw)
+            entry = snapshot.read(key)
+            if entry is not None:
+                state, identity, signed, day = "good", entry.identity.hex(), bool(entry.mac), entry.day
+        except RecordError as exc:
+            state = "damaged"
+            problems.append(f"{key}: {exc}")
+        found.append(KernelInfo(key, state, size, day, identity, signed))
+    return found
+
+
+def list_kernels(path: Path) -> list[KernelInfo]:
+    """Return the kernels of a file, every value read and checked.
+
+    Raises
+    ------
+    CacheError
+        If there is no such file, or it cannot be read.
+    """
+    with contextlib.closing(_opened(path)) as snapshot:
+        return _infos(snapshot, [])
+
+
+def verify(path: Path, *, repair: bool = False) -> Report:
+    """Check every byte that matters of a file; with ``repair``, save it again without what is damaged.
+
+    Raises
+    ------
+    CacheError
+        If there is no such file, or it cannot be read, or it cannot be repaired.
+    """
+    with contextlib.closing(_opened(path)) as snapshot:
+        problems = list(snapshot.problems)
+        problems += [f"field `{name}` is no kernel" for name in snapshot.strange_keys()]
+        kernels = _infos(snapshot, problems)
+        if snapshot.state == "good" and any(info.state == "damaged" for info in kernels):
+            snapshot.use_salvage("an entry is damaged")
+            saved = {info.key for info in _infos(snapshot, []) if info.state == "good"}
+            kernels = [replace(info, state="good") if info.key in saved else info for info in kernels]
+            state = "damaged"
+        else:
+            state = snapshot.state
+        report = Report(path, state, snapshot.size, snapshot.compiler, snapshot.generator_version, tuple(kernels),
+                        tuple(problems))
+    if repair and not report.is_good:
+        save(path, Change(today=_today(), rewrite=True), timeout_s=config.get("lock_timeout_s"))
+        return replace(report, repaired=True)
+    return report
+
+
+def _today() -> int:
+    return int(time.time() // SECONDS_PER_DAY)
+
+
+def _order(item: Item) -> tuple[int, int, bytes, bytes]:
+    """Order items of one key by content alone, so that merging does not depend on the order of its arguments."""
+    return item.length, item.check, item.identity, item.mac
+
+
+def _union(collected: dict[str, Item], items: Iterable[Item]) -> None:
+    for item in items:
+        there = collected.get(item.key)
+        if there is None:
+            collected[item.key] = item
+            continue
+        first = max(there, item, key=_order)
+        collected[item.key] = replace(first, day=max(there.day, item.day))
+
+
+def merge(sources: Sequence[Path], output: Path, *, keys: Iterable[str] | None = None) -> int:
+    """Write the union of cache files to a new file and return the number of its kernels.
+
+    The result depends on the set of entries alone, byte for byte: not on the order of the sources, and merging twice
+    changes nothing. Of two values of one key the one with the larger (length, check) stays; its day of use is the
+    later one. ``generator_version`` is the newest among the keys, ``compiler`` the last name in order. Damaged entries
+    are left out.
+
+    Parameters
+    ----------
+    sources : sequence of Path
+        Cache files.
+    output : Path
+        The file to write; it is replaced as a whole and may be one of the sources.
+    keys : iterable of str, optional
+        Only these kernels.
+
+    Raises
+    ------
+    CacheError
+        If a source is no cache file, a key is in none of them, or the output cannot be written.
+    """
+    wanted = None if keys is None else list(keys)
+    for key in wanted or ():
+        check_key(key)
+    collected: dict[str, Item] = {}
+    compilers = {""}
+    with contextlib.ExitStack() as stack:
+        for path in sources:
+            snapshot = stack.enter_context(contextlib.closing(_opened(path)))
+            items, _ = stored_items(snapshot)
+            compilers.add(snapshot.compiler)
+            _union(collected, items.values())
+        if wanted is not None:
+            missing = [key for key in wanted if key not in collected]
+            if missing:
+                raise CacheError(f"Expected the kernel `{missing[0]}` in {', '.join(map(shown, sources))}, got none")
+            collected = {key: collected[key] for key in wanted}
+        version = newest_version(collected, "")
+        try:
+            files.publish(output, layout(collected.values(), generator_version=version, compiler=max(compilers)))
+        except CacheError:
+            raise
+        except OSError as exc:
+            raise CacheError(f"Cache file {shown(output)} cannot be written: {exc.strerror or exc}",
+                             path=output) from exc
+    return len(collected)
+
+
+def export(path: Path, output: Path, keys: Iterable[str] | None = None) -> int:
+    """Write the kernels of a cache, or only those of ``keys``, to a new file; return their number.
+
+    Raises
+    ------
+    CacheError
+        As for :func:`merge`.
+    """
+    return merge([path], output, keys=keys)
+
+
+def import_(source: Path, path: Path) -> int:
+    """Add the kernels of ``source`` that the cache ``path`` does not have; return their number.
+
+    Raises
+    ------
+    CacheError
+        If ``source`` is no cache file, or the cache cannot be written.
+    """
+    with contextlib.closing(_opened(source)) as snapshot:
+        have: set[str] = set()
+        if path.exists():
+            with contextlib.closing(Snapshot.open(path)) as there:
+                have = {key for key in there.keys() if there.is_checked(key)}  # noqa: SIM118
+        put = {}
+        for key in snapshot.keys():  # noqa: SIM118
+            with contextlib.suppress(RecordError):
+                entry = snapshot.read(key)
+                if entry is not None and key not in have:
+                    put[key] = replace(entry, day=_today())
+        if put:
+            save(path, Change(put=put, today=_today(), compiler=snapshot.compiler, max_bytes=_max_bytes()),
+                 timeout_s=config.get("lock_timeout_s"))
+    return len(put)
+
+
+def _max_bytes() -> int:
+    return int(config.get("cache_max_mb")) * 10**6
+
+
+def gc(path: Path, *, max_bytes: int | None = None, older_than_days: int | None = None) -> int:
+    """Remove kernels by size and age, and leftovers beside the file; return the number of kernels removed.
+
+    Parameters
+    ----------
+    path : Path
+        The cache file.
+    max_bytes : int, optional
+        Largest size of the file; by default ``NNK_CACHE_MAX_MB``. 0 for no limit.
+    older_than_days : int, optional
+        Remove kernels that were not used for longer.
+
+    Raises
+    ------
+    CacheError
+        If there is no such file, or it cannot be written.
+    """
+    today = _today()
+    with contextlib.closing(_opened(path)) as snapshot:
+        before = len(snapshot)
+        drop = set()
+        if older_than_days is not None:
+            drop = {key for key in snapshot.keys() if snapshot.day(key) < today - older_than_days}  # noqa: SIM118
+    save(path, Change(drop=drop, today=today, max_bytes=_max_bytes() if max_bytes is None else max_bytes,
+                      rewrite=True), timeout_s=config.get("lock_timeout_s"))
+    with contextlib.closing(_opened(path)) as snapshot:
+        return before - len(snapshot)
+
+
+def clear(path: Path) -> int:
+    """Remove all kernels, leftovers of dead writers and damaged files kept as evidence; return the kernels' number.
+
+    The lock file stays: removing it would let two writers hold two locks.
+
+    Raises
+    ------
+    CacheError
+        If the file cannot be removed.
+    """
+    if not path.exists():
+        return 0
+    try:
+        with locked(path, config.get("lock_timeout_s")):
+            with contextlib.closing(Snapshot.open(path)) as snapshot:
+                count = len(snapshot)
+            path.unlink(missing_ok=True)
+            for kept in files.evidence_of(path):
+                kept.unlink(missing_ok=True)
+            files.remove_stale(path)
+    except CacheError:
+        raise
+    except OSError as exc:
+        raise CacheError(f"Cache file {shown(path)} cannot be removed: {exc.strerror or exc}", path=path) from exc
+    return count
