@@ -164,5 +164,6 @@ def info_of(index: int, name: str, kind: str, controls: set[str] | None = None) 
     """Return a made-up device."""
     return DeviceInfo(index=index, name=name, kind=kind, vendor_id=1, device_id=2, driver_name="d", driver_version="1",
                       api_version=(1, 3, 0), uuid=f"{index:032x}", memory_bytes=1 << 30, subgroup_size=32,
-                      extensions=frozenset(), limits={"minStorageBufferOffsetAlignment": 16, "maxComputeWorkGroupCount": (65535, 1, 1)},
+                      extensions=frozenset(),
+                      limits={"minStorageBufferOffsetAlignment": 16, "maxComputeWorkGroupCount": (65535, 1, 1)},
                       float_controls=frozenset(controls or ()))
