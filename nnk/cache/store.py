@@ -163,6 +163,14 @@ class KernelCache:
             self._counts["hits"] += 1
             return entry.spirv
 
+    def __contains__(self, key: object) -> bool:
+        """Say whether :meth:`get` would return the kernel; nothing is counted and no use is noted."""
+        if not isinstance(key, str):
+            return False
+        check_key(key)
+        with self._lock:
+            return self._find(key, b"", peek=True) is not None
+
     def put(self, key: str, spirv: bytes, *, compiler: str = "", identity: bytes = b"") -> None:
         """Keep ``spirv`` under ``key``, in memory now and in the file soon.
 
@@ -276,7 +284,7 @@ class KernelCache:
 
     # ---- reading ------------------------------------------------------------------------------------------------
 
-    def _find(self, key: str, identity: bytes) -> Entry | None:
+    def _find(self, key: str, identity: bytes, *, peek: bool = False) -> Entry | None:
         names = (key, collision_key(key, identity)) if identity else (key,)
         for name in names:
             entry = self._pending.get(name) or self._memory.get(name)
@@ -285,7 +293,8 @@ class KernelCache:
                 entry = self._read(name)
                 day = None if entry is None else entry.day
             if entry is not None and _fits(entry, identity):
-                self._note_use(name, day)
+                if not peek:
+                    self._note_use(name, day)
                 return entry
         for snapshot in self._extras():
             entry = None if key in self._dropped else self._read_from(snapshot, key)

@@ -61,6 +61,15 @@ def test_put_get_and_counts(path: Path) -> None:
     assert Snapshot.open(path).compiler == "glslang 12"
 
 
+def test_in_looks_without_counting(path: Path) -> None:
+    fill(path, 1)
+    with KernelCache(path) as cache:
+        assert key(1) in cache
+        assert key(2) not in cache
+        assert 5 not in cache
+        assert (cache.stats().hits, cache.stats().misses) == (0, 0)
+
+
 def test_nothing_is_touched_before_the_first_use(tmp_path: Path) -> None:
     cache = KernelCache(tmp_path / "a" / "kernels.nnk")
     assert cache.get(key(1)) is None
