@@ -28,8 +28,10 @@ from nnk import config, spirv
 from nnk.cache.store import KernelCache
 from nnk.engines.base import Engine
 from nnk.engines.schedule import Step
-from nnk.errors import CacheError, FormatError
+from nnk.engines.selftest import check_device
+from nnk.errors import CacheError, FormatError, LimitError
 from nnk.expr.key import explain_key
+from nnk.expr.meta import loop_count_of
 from nnk.generator.compile import compile_kernel, compiler_version
 from nnk.generator.version import GENERATOR_VERSION
 from nnk.vk.device import Device
@@ -37,7 +39,10 @@ from nnk.vk.instance import DeviceInfo
 
 __all__ = ["GpuEngine"]
 
-_log = logging.getLogger("nnk.engine")
+_log = logging.getLogger("nnk.engines")
+
+#: llvmpipe ends every loop of a thread once all its loops together have run this often, without an error.
+_LLVMPIPE_LOOP_LIMIT = 65535
 
 
 class GpuEngine(Engine):
@@ -52,6 +57,11 @@ class GpuEngine(Engine):
         self.device = Device(info)
         self._plans: dict[str, Any] = {}
         self._explain: bool = config.get("explain")
+        self._loop_limit = _LLVMPIPE_LOOP_LIMIT if info.driver_name.startswith("llvmpipe") else 0
+        groups = info.limits["maxComputeWorkGroupCount"]
+        assert isinstance(groups, tuple)
+        self._max_groups = groups[0]
+        check_device(self)
 
     # -------------------------------------------------------------------------------------- storage
 
@@ -91,7 +101,17 @@ class GpuEngine(Engine):
         plan = self._plans.get(step.key)
         if plan is None:
             plan = self._plans[step.key] = self.plan(step)
+        if self._loop_limit and loop_count_of(step.meta, step.launch, self.group_count(step)) > self._loop_limit:
+            raise LimitError(
+                f"Expected a kernel of at most {self._loop_limit} loop iterations a thread on {self.device_name}, got "
+                f"{step.launch.rows} x {step.launch.cols} (k {step.launch.mm_k}); its driver would cut the loop and "
+                f"give a wrong result. Use the CPU engine or reduce in parts", limit="loop iterations",
+                requested=loop_count_of(step.meta, step.launch, self.group_count(step)), maximum=self._loop_limit)
         self.device.dispatch(plan, inputs, (output,), step.words, step.group_count)
+
+    def group_count(self, step: Step) -> int:
+        """Return the number of workgroups that the device runs for ``step``."""
+        return min(step.group_count, self._max_groups)
 
     def plan(self, step: Step) -> Any:
         """Return the built kernel of ``step`` from the cache, or compile it (steps 5 to 8)."""
@@ -107,7 +127,7 @@ class GpuEngine(Engine):
 
     def look_up(self, step: Step) -> bytes | None:
         """Return the cached SPIR-V if it has the interface that the kernel needs (step 5)."""
-        module = self.cache.get(step.key)
+        module = self.cache.get(step.key, identity=step.identity)
         if module is None:
             return None
         try:
@@ -123,5 +143,5 @@ class GpuEngine(Engine):
             raise CacheError(f"Expected kernel {step.key} in {self.cache.path} because NNK_EXPECT_HIT is set, got a "
                              f"miss; warm the cache up first", path=str(self.cache.path))
         module = compile_kernel(step.spec, step.key)
-        self.cache.put(step.key, module, compiler=compiler_version())
+        self.cache.put(step.key, module, compiler=compiler_version(), identity=step.identity)
         return module

@@ -10,7 +10,35 @@ import numpy as np
 from nnk.errors import ParityError
 from nnk.expr.node import Tensor
 
-__all__ = ["compare", "digest"]
+__all__ = ["SUITE", "compare", "digest", "special_values"]
+
+#: Expressions of ``nnk parity``: every op, every kernel form.
+SUITE = (
+    "x + w * 2 - 1", "x / w", "-abs(x)", "x ** 3", "x ** -2", "maximum(x, w)", "minimum(x, w)", "where(x < w, x, w)",
+    "(x <= w) + (x > w) + (x >= w) + (x == w) + (x != w)", "exp(x)", "log(x)", "sqrt(x)", "rsqrt(x)", "tanh(x * w + 3)",
+    "sigmoid(x)", "erf(x)", "relu(x)", "silu(x)", "gelu(x)", "gelu_tanh(x)", "sum(x)", "max(x)", "min(x)", "mean(x)",
+    "softmax(x)", "layer_norm(x)", "rms_norm(x)", "x @ w", "gelu(x @ w + 1) + x", "x @ transpose(w)",
+    "softmax(x @ transpose(w)) @ w")
+
+#: Bit patterns where kernels go wrong: zeros, infinities, NaNs with payloads, subnormals, boundaries.
+_SPECIAL = np.array([
+    0x00000000, 0x80000000, 0x3F800000, 0xBF800000, 0x7F800000, 0xFF800000, 0x7FC00000, 0xFFC00001, 0x7F800001,
+    0x00000001, 0x80000001, 0x007FFFFF, 0x00800000, 0x807FFFFF, 0x7F7FFFFF, 0xFF7FFFFF, 0x3F7FFFFF, 0x3F800001,
+    0x42B17218, 0xC2CFF1B5, 0x40490FDB, 0x4B800000, 0x00FFFFFF, 0x33800000], np.uint32)
+
+
+def special_values(shape: tuple[int, ...], seed: int) -> np.ndarray[Any, Any]:
+    """Return float32 values of ``shape``, normal numbers with every eighth a special one; equal for equal seeds.
+
+    The first row has no NaN or infinity, so that sums and products over it stay finite and informative.
+    """
+    rng = np.random.default_rng(seed)
+    values = rng.standard_normal(shape).astype(np.float32)
+    chosen = rng.random(shape) < 0.125
+    bits = rng.choice(_SPECIAL, size=shape)
+    if len(shape) > 1:
+        chosen[0] = False
+    return np.where(chosen, bits, values.view(np.uint32)).astype(np.uint32).view(np.float32)
 
 
 def digest(value: Tensor | np.ndarray[Any, Any]) -> str:

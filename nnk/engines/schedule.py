@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nnk.expr.fuse import partition, topological
-from nnk.expr.key import kernel_key, spec_key
+from nnk.expr.key import kernel_identity, kernel_key, spec_key
 from nnk.expr.lower import lower
 from nnk.expr.meta import KernelMeta, Launch, group_count_of, kernel_meta_of, pack_words
 from nnk.expr.node import Tensor
@@ -32,6 +32,7 @@ class Step:
     """
 
     key: str
+    identity: bytes
     spec: ExprSpec
     meta: KernelMeta
     launch: Launch
@@ -104,6 +105,7 @@ class Scheduler:
             meta = kernel_meta_of(lowered.spec)
             steps.append(Step(
                 key=kernel_key(spec_key(lowered.spec), meta.prec_sig, self.generator_version),
+                identity=kernel_identity(lowered.spec, meta.prec_sig, self.generator_version),
                 spec=lowered.spec, meta=meta, launch=lowered.launch, words=pack_words(meta, lowered.launch),
                 group_count=group_count_of(meta, lowered.launch),
                 inputs=tuple(position[id(node)] for node in lowered.inputs), root=position[id(kernel.root)],

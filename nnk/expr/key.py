@@ -8,7 +8,7 @@ from nnk import ops
 from nnk._fast import exprspec as _fast
 from nnk.expr.spec import ExprSpec, Fold, ViewSpec
 
-__all__ = ["explain_key", "kernel_key", "precision_suffix", "spec_key"]
+__all__ = ["explain_key", "kernel_identity", "kernel_key", "precision_suffix", "spec_key"]
 
 #: Precision signature of a kernel that reads its precision at run time.
 DISPATCH_SIGNATURE = 0x00020000
@@ -37,6 +37,31 @@ def _keyed_view(view: ViewSpec) -> tuple[int, ...]:
 
 def _keyed_fold(fold: Fold) -> tuple[object, ...]:
     return tuple(fold._replace(k=0, vec_state_len=0, matmul=None)), fold.matmul and fold.matmul[:4]
+
+
+def without_values(spec: ExprSpec) -> ExprSpec:
+    """Return ``spec`` with every value that is given at launch set to zero: what is left is structure."""
+    views = tuple(view if ops.VIEW_BY_CODE[view.kind].keyed else view._replace(param=0, param2=0)
+                  for view in spec.views)
+    matmul = None if spec.matmul is None else spec.matmul._replace(trans_a=0, trans_b=0, k=0, batch=0)
+    fold = spec.fold
+    if fold is not None:
+        inner = None if fold.matmul is None else fold.matmul._replace(k=0, batch=0)
+        fold = fold._replace(k=0, vec_state_len=0, matmul=inner)
+    return spec._replace(views=views, const_bits=(0,) * len(spec.const_bits),
+                         rparam_bits=(0,) * len(spec.rparam_bits), matmul=matmul, fold=fold)
+
+
+def kernel_identity(spec: ExprSpec, prec_sig: int, generator_version: int) -> bytes:
+    """Return 16 bytes that are independent of the 64-bit structure key: BLAKE2b over everything that makes a kernel.
+
+    A cache entry whose key matches and whose identity does not is another kernel.
+    """
+    state = hashlib.blake2b(digest_size=16, person=b"nnk kernel")
+    state.update(_fast.encode(without_values(spec)))
+    state.update(repr((prec_sig, generator_version, CONTRACT_VERSION, sorted(meta.LOCAL_SIZES.items()),
+                       meta.ROW_THREADS, meta.MATMUL_BLOCK, meta.MATMUL_STEP, meta.MAX_PUSH_WORDS)).encode())
+    return state.digest()
 
 
 def explain_key(spec: ExprSpec, prec_sig: int, generator_version: int) -> list[tuple[str, str]]:

@@ -9,15 +9,15 @@ the same order from a storage buffer bound last.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nnk import ops
 from nnk.errors import LimitError, UnsupportedOpError
 from nnk.expr.spec import ExprSpec
+from nnk.numerics import REDUCE_CHUNK
 
-__all__ = ["MAX_PUSH_WORDS", "KernelMeta", "Launch", "group_count_of", "kernel_meta_of", "pack_words",
-           "reduce_axis_of"]
+__all__ = ["MAX_PUSH_WORDS", "KernelMeta", "Launch", "group_count_of", "kernel_meta_of", "loop_count_of",
+           "pack_words", "reduce_axis_of"]
 
 #: Vulkan guarantees 128 bytes of push constants. The limit is part of the SPIR-V, so it is the same everywhere.
 MAX_PUSH_WORDS = 32
@@ -29,8 +29,12 @@ HEADS: dict[str, tuple[str, ...]] = {
     "reduce": ("count", "cols", "rows", "vector_out"),
 }
 
-#: Threads of a workgroup, for every form.
-LOCAL_SIZE = 256
+#: Threads of a workgroup by form.
+LOCAL_SIZES = {"elementwise": 256, "reduce": 256, "matmul": 64}
+
+#: A reduce workgroup takes several rows at a time, ROW_THREADS threads each.
+ROW_THREADS = 32
+ROWS_PER_GROUP = LOCAL_SIZES["reduce"] // ROW_THREADS
 
 #: A matmul workgroup makes a block of MATMUL_BLOCK x MATMUL_BLOCK results, MATMUL_STEP values of k at a time.
 MATMUL_BLOCK = 64
@@ -59,6 +63,7 @@ class KernelMeta:
     pc_base_fixed: int
     fold_out: int
     fold_per_thread_row: int
+    reduce_count: int = 0
 
     @property
     def const_offset(self) -> int:
@@ -88,7 +93,7 @@ class KernelMeta:
     @property
     def local_size(self) -> tuple[int, int, int]:
         """Workgroup size."""
-        return (LOCAL_SIZE, 1, 1)
+        return (LOCAL_SIZES[self.form], 1, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +190,7 @@ def kernel_meta_of(spec: ExprSpec, prec_sig: int = 0) -> KernelMeta:
         pc_base_fixed=len(HEADS[form]),
         fold_out=0,
         fold_per_thread_row=0,
+        reduce_count=sum(ops.OP_BY_CODE[instr.op].kind == "reduce" for instr in spec.instrs),
     )
 
 
@@ -221,13 +227,26 @@ def group_count_of(meta: KernelMeta, launch: Launch) -> int:
     Every kernel strides over its work by the number of workgroups, so a device that takes fewer may run fewer.
     """
     if meta.form == "elementwise":
-        return _ceil_div(launch.rows * launch.cols, LOCAL_SIZE * meta.vec_width)
+        return _ceil_div(launch.rows * launch.cols, meta.local_size[0] * meta.vec_width)
     if meta.form == "reduce":
-        return launch.rows
+        return _ceil_div(launch.rows, ROWS_PER_GROUP)
     rows_per_batch = launch.rows // launch.mm_batch
     return _ceil_div(launch.cols, MATMUL_BLOCK) * _ceil_div(rows_per_batch, MATMUL_BLOCK) * launch.mm_batch
 
 
-def words_of_views(params: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
-    """Return view parameters as u32 words (negative offsets and strides modulo 2**32)."""
-    return tuple(tuple(value & 0xFFFFFFFF for value in words) for words in params)
+def loop_count_of(meta: KernelMeta, launch: Launch, group_count: int) -> int:
+    """Return an upper bound of the loop iterations of one thread, nested loops added up.
+
+    llvmpipe silently ends loops after 65535 iterations of a thread in all; see :mod:`nnk.vk`.
+    """
+    if meta.form == "elementwise":
+        return 5 * _ceil_div(group_count_of(meta, launch), group_count)
+    rounds = _ceil_div(group_count_of(meta, launch), group_count)
+    if meta.form == "matmul":
+        # Each step of k: the products, two fetches of at most 4 x 4 elements; then 16 quads of 4 results.
+        return rounds * (_ceil_div(launch.mm_k, MATMUL_STEP) * (MATMUL_STEP + 41) + 81)
+    passes = 2 + launch.cols // ROW_THREADS
+    # A tree has at most 8 steps, of which the ones inside a thread visit at most 7 lanes.
+    chunks = 2 + launch.cols // REDUCE_CHUNK
+    reduces = max(1, meta.reduce_count)
+    return rounds * (reduces * (passes + chunks * 40) + (1 if launch.vector_out else passes))

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from string import Template
 
-__all__ = ["ELEMENTWISE", "ELEMENTWISE_VEC4", "MATMUL", "REDUCE", "REDUCE_MAX", "REDUCE_SUM", "TREE"]
+__all__ = ["ELEMENTWISE", "ELEMENTWISE_VEC4", "FETCH", "LANES", "MATMUL", "REDUCE", "REDUCE_MAX", "REDUCE_SUM",
+           "TREE"]
 
 #: i runs over elements; the wrap guard keeps the last stride of a grid near 2**32 from starting over.
 ELEMENTWISE = Template("""\
@@ -42,50 +43,61 @@ ${scalar_body}
 }
 """)
 
-#: The tree of rule R7: p[j] += p[j+s] for s = 128 ... 1. Lanes beyond the width hold the identity, so the steps above
-#: it change nothing and are skipped.
+#: A row has ${row_threads} threads; thread t owns the logical lanes t, t + ${row_threads}, ... of rule R7, which live
+#: in shared memory. The steps of the tree that stay inside a thread need no barrier. Lanes from ``width`` on would
+#: hold the identity: steps and additions with them change nothing and are left out.
 TREE = Template("""\
-shared uint lanes[${lane_count}];
-uint tree_${name}(uint value, uint width){
-  uint t=gl_LocalInvocationID.x;
-  lanes[t]=value;
+uint tree_${name}(uint level, uint line, uint t, uint width){
+  for(uint s=${half}u;s>=${row_threads}u;s>>=1)
+    for(uint j=t;j<s&&j+s<width;j+=${row_threads}u) lanes[level][line][j]=${combine_own};
   barrier();
-  for(uint s=${half}u;s>0u;s>>=1){
+  for(uint s=${half_row}u;s>0u;s>>=1){
     if(s<width){
-      if(t<s) lanes[t]=${combine};
+      if(t<s&&t+s<width) lanes[level][line][t]=${combine_other};
       barrier();
     }
   }
-  uint result=lanes[0];
+  uint result=lanes[level][line][0];
   barrier();
   return result;
 }
 """)
 
-#: Sum of a row, R7: chunks of 16384, lanes, tree; the chunk results are a row again (levels 2 and 3).
+#: Lanes of the rows of a workgroup: level 0 for the elements of a chunk, level 1 for the results of chunks.
+LANES = Template("shared uint lanes[${levels}][${lines}][${lane_count}];\n")
+
+#: Sum of a row, R7: chunks of 16384, lanes, tree; the results of chunks are a row again (level 1), and so are the
+#: results of 16384 chunks: at most 16 values, one a thread.
 REDUCE_SUM = Template("""\
     uint ${result};
     {
-      uint chunks=(cols-1u)/${chunk}u+1u, level2=${identity}, level3=${identity}, total=${identity};
+      uint chunks=(cols-1u)/${chunk}u+1u, top=${identity}, total=${identity};
       for(uint chunk=0u;chunk<chunks;chunk++){
-        uint first=chunk*${chunk}u, length=min(cols-first,${chunk}u), acc=${identity};
-        for(uint j=t;j<length;j+=${lane_count}u){
-          uint col=first+j;
+        uint first=chunk*${chunk}u, length=min(cols-first,${chunk}u);
+        for(uint lane=t;lane<min(length,${lane_count}u);lane+=${row_threads}u){
+          uint acc=${identity};
+          for(uint j=lane;j<length;j+=${lane_count}u){
+            uint col=first+j;
 ${body}
-          acc=F2U(U2F(acc)+${value});
+            acc=F2U(U2F(acc)+${value});
+          }
+          lanes[0][line][lane]=acc;
         }
-        total=tree_sum(acc,length);
+        total=tree_sum(0u,line,t,length);
         if(chunks>1u){
-          if(t==chunk%${lane_count}u) level2=F2U(U2F(level2)+U2F(total));
-          if(chunks>${chunk}u&&(chunk%${chunk}u==${chunk}u-1u||chunk==chunks-1u)){
-            uint part=tree_sum(level2,chunk%${chunk}u+1u);
-            if(t==(chunk/${chunk}u)%${lane_count}u) level3=F2U(U2F(level3)+U2F(part));
-            level2=${identity};
+          uint lane=chunk%${lane_count}u, group=chunk%${chunk}u;
+          if(t==lane%${row_threads}u)
+            lanes[1][line][lane]=group<${lane_count}u?total:F2U(U2F(lanes[1][line][lane])+U2F(total));
+          if(chunk==chunks-1u||group==${chunk}u-1u){
+            total=tree_sum(1u,line,t,group+1u);
+            if(chunks>${chunk}u&&t==chunk/${chunk}u) top=total;
           }
         }
       }
-      if(chunks>${chunk}u) total=tree_sum(level3,(chunks-1u)/${chunk}u+1u);
-      else if(chunks>1u) total=tree_sum(level2,chunks);
+      if(chunks>${chunk}u){
+        lanes[0][line][t]=top;
+        total=tree_sum(0u,line,t,(chunks-1u)/${chunk}u+1u);
+      }
       ${result}=total;
     }
 """)
@@ -95,82 +107,118 @@ REDUCE_MAX = Template("""\
     uint ${result};
     {
       uint acc=${identity};
-      for(uint col=t;col<cols;col+=${lane_count}u){
+      for(uint col=t;col<cols;col+=${row_threads}u){
 ${body}
         acc=nn_max(acc,F2U(${value}));
-        if(cols-col<=${lane_count}u) break;
+        if(cols-col<=${row_threads}u) break;
       }
-      ${result}=tree_max(acc,cols);
+      lanes[0][line][t]=acc;
+      ${result}=tree_max(0u,line,t,min(cols,${row_threads}u));
     }
 """)
 
-#: One workgroup a row. Values of the row are computed once, in program order; elements are computed again by each
-#: pass that needs them, with the same bits.
+#: A workgroup takes ${lines} rows at a time. Values of a row are computed once, in program order; elements are
+#: computed again by each pass that needs them, with the same bits. Lines beyond the last row repeat it, so that all
+#: threads meet at the barriers, and store nothing.
 REDUCE = Template("""\
 void main(){
-  uint count=W(0), cols=W(1), rows=W(2), vector_out=W(3), t=gl_LocalInvocationID.x;
-  for(uint row=gl_WorkGroupID.x;row<rows;row+=gl_NumWorkGroups.x){
+  uint count=W(0), cols=W(1), rows=W(2), vector_out=W(3);
+  uint t=gl_LocalInvocationID.x%${row_threads}u, line=gl_LocalInvocationID.x/${row_threads}u;
+  uint groups=(rows-1u)/${lines}u+1u;
+  for(uint group=gl_WorkGroupID.x;group<groups;group+=gl_NumWorkGroups.x){
+    uint row=min(group*${lines}u+line,rows-1u);
 ${passes}
     uint limit=vector_out!=0u?1u:cols;
-    for(uint col=t;col<limit;col+=${lane_count}u){
+    if(group*${lines}u+line>=rows) limit=0u;
+    for(uint col=t;col<limit;col+=${row_threads}u){
       uint i=vector_out!=0u?row:row*cols+col;
 ${body}
-      if(limit-col<=${lane_count}u) break;
+      if(limit-col<=${row_threads}u) break;
     }
-    if(rows-row<=gl_NumWorkGroups.x) break;
+    if(groups-group<=gl_NumWorkGroups.x) break;
   }
 }
 """)
 
-#: One workgroup a block of ${block} x ${block} results, 4 x 4 a thread, k ascending in steps of ${step} (R8). An
-#: operand is base + row * row_stride + column * column_stride, whatever its view. Tiles are loaded along the axis
-#: that is contiguous. Beyond the edge a is -0 and b is +0: their product -0 changes no sum (R5).
+#: One workgroup a block of ${block} x ${block} results, 8 x 8 a thread, k ascending in steps of ${step} (R8). An
+#: operand is base + row * row_stride + column * column_stride, whatever its view. A thread fetches one 4 x 4 patch of
+#: each operand a step, four at a time along the axis that is contiguous. Beyond the edge a is -0 and b is +0: their
+#: product -0 changes no sum (R5). Threads whose rows are all beyond the edge skip the products.
 MATMUL = Template("""\
 shared vec4 tile_a[${step}][${quads}];
 shared vec4 tile_b[${step}][${quads}];
+${fetch}
 void main(){
   uint cols=W(1), rows=W(2), depth=W(3), batches=W(4), trans=W(5);
-  uint height=rows/batches, t=gl_LocalInvocationID.x, tx=t%${quads}u, ty=t/${quads}u;
+  uint height=rows/batches, t=gl_LocalInvocationID.x, tx=t%8u, ty=t/8u;
   uint blocks_x=(cols+${last})/${block}u, blocks_y=(height+${last})/${block}u, blocks=blocks_x*blocks_y*batches;
   for(uint block=gl_WorkGroupID.x;block<blocks;block+=gl_NumWorkGroups.x){
     uint n0=(block%blocks_x)*${block}u, m0=((block/blocks_x)%blocks_y)*${block}u, batch=block/(blocks_x*blocks_y);
 ${operands}
-    bool a_along_k=a_column==1u, b_along_n=b_column==1u;
-    vec4 acc0=vec4(${identity}), acc1=acc0, acc2=acc0, acc3=acc0;
+    uint steps=m0+ty*8u<height?${step}u:0u;
+    vec4 ${accumulators};
     for(uint k0=0u;k0<depth;k0+=${step}u){
-      for(uint j=0u;j<4u;j++){
-        uint l=t+j*${local_size}u;
-        uint m=a_along_k?l/${step}u:l%${block}u, k=a_along_k?l%${step}u:l/${block}u;
-        uint value=${pad_a};
-        if(m0+m<height&&k0+k<depth) value=${load_a};
-        tile_a[k][m/4u][m%4u]=U2F(value);
-        uint n=b_along_n?l%${block}u:l/${step}u;
-        k=b_along_n?l/${block}u:l%${step}u;
-        value=${pad_b};
-        if(n0+n<cols&&k0+k<depth) value=${load_b};
-        tile_b[k][n/4u][n%4u]=U2F(value);
-      }
+      fetch_a(t,${fetch_a});
+      fetch_b(t,${fetch_b});
       barrier();
-      for(uint k=0u;k<${step}u;k++){
-        vec4 a=tile_a[k][ty], b=tile_b[k][tx];
-        vec4 p0=vec4(a.x)*b, p1=vec4(a.y)*b, p2=vec4(a.z)*b, p3=vec4(a.w)*b;
-        acc0=acc0+p0; acc1=acc1+p1; acc2=acc2+p2; acc3=acc3+p3;
+      for(uint k=0u;k<steps;k++){
+        vec4 a0=tile_a[k][ty*2u], a1=tile_a[k][ty*2u+1u], b0=tile_b[k][tx], b1=tile_b[k][8u+tx], p;
+${products}
       }
       barrier();
     }
-    for(uint y=0u;y<4u;y++){
-      uint local_row=m0+ty*4u+y;
-      if(local_row>=height) break;
-      vec4 acc=y<2u?(y==0u?acc0:acc1):(y==2u?acc2:acc3);
-      for(uint x=0u;x<4u;x++){
-        uint col=n0+tx*4u+x;
-        if(col>=cols) break;
-        uint row=batch*height+local_row, i=row*cols+col;
+    for(uint quad=0u;quad<16u;quad++){
+      uint local_row=m0+ty*8u+quad/2u, col0=n0+(quad%2u)*32u+tx*4u;
+      vec4 acc=acc0;
+${choose}
+      uint end=local_row<height&&col0<cols?min(cols-col0,4u):0u, row=batch*height+local_row;
+      for(uint x=0u;x<end;x++){
+        uint col=col0+x, i=row*cols+col;
         float mm=acc[x];
 ${body}
       }
     }
     if(blocks-block<=gl_NumWorkGroups.x) break;
+  }
+}
+""")
+
+#: Fetches a 4 x 4 patch of one operand into its tile: ``across`` counts along m or n, k downwards. Whole quads are
+#: read where the patch is inside and its addresses allow it.
+FETCH = Template("""\
+void fetch_${name}(uint t,uint base,uint across0,uint limit,uint k0,uint depth,uint stride,uint k_stride){
+  bool along_k=k_stride==1u;
+  uint across=along_k?(t/4u)*4u:(t%${quads}u)*4u, k=along_k?(t%4u)*4u:(t/${quads}u)*4u;
+  uvec4 v0=uvec4(${pad}), v1=v0, v2=v0, v3=v0;
+  uint x=across0+across, y=k0+k, whole_x=x<limit?min(limit-x,4u):0u, whole_y=y<depth?min(depth-y,4u):0u;
+  if(along_k){
+    for(uint j=0u;j<whole_x;j++){
+      uint at=${address};
+      uvec4 v=uvec4(${pad});
+      if(whole_y==4u&&(at&3u)==0u){
+        v=${quad_buffer}.d[at/4u];
+      } else {
+        for(uint i=0u;i<whole_y;i++) v[i]=${buffer}.d[at+i];
+      }
+      if(j==0u) v0=v; else if(j==1u) v1=v; else if(j==2u) v2=v; else v3=v;
+    }
+    tile_${name}[k][across/4u]=vec4(U2F(v0.x),U2F(v1.x),U2F(v2.x),U2F(v3.x));
+    tile_${name}[k+1u][across/4u]=vec4(U2F(v0.y),U2F(v1.y),U2F(v2.y),U2F(v3.y));
+    tile_${name}[k+2u][across/4u]=vec4(U2F(v0.z),U2F(v1.z),U2F(v2.z),U2F(v3.z));
+    tile_${name}[k+3u][across/4u]=vec4(U2F(v0.w),U2F(v1.w),U2F(v2.w),U2F(v3.w));
+  } else {
+    for(uint i=0u;i<4u;i++){
+      uvec4 v=uvec4(${pad});
+      if(i<whole_y){
+        uint j=0u, at=${address}+i*k_stride;
+        if(whole_x==4u&&stride==1u&&(at&3u)==0u){
+          v=${quad_buffer}.d[at/4u];
+        } else {
+          for(j=0u;j<whole_x;j++) v[j]=${buffer}.d[${address}+i*k_stride];
+        }
+      }
+      tile_${name}[k+i][across/4u]=vec4(U2F(v.x),U2F(v.y),U2F(v.z),U2F(v.w));
+    }
   }
 }
 """)

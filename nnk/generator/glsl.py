@@ -13,7 +13,14 @@ from collections.abc import Callable
 from nnk import numerics, ops
 from nnk.errors import EmitError
 from nnk.expr.canonical import ValueForm, to_values
-from nnk.expr.meta import LOCAL_SIZE, MATMUL_BLOCK, MATMUL_STEP, KernelMeta, kernel_meta_of
+from nnk.expr.meta import (
+    MATMUL_BLOCK,
+    MATMUL_STEP,
+    ROW_THREADS,
+    ROWS_PER_GROUP,
+    KernelMeta,
+    kernel_meta_of,
+)
 from nnk.expr.spec import ExprSpec, Instr, Operand
 from nnk.generator import blocks
 from nnk.generator.mathlib import functions_for
@@ -181,9 +188,9 @@ class _Emitter:
         first = self.meta.n_inputs
         lines += [f"layout(std430,set=0,binding={first + slot}) writeonly buffer O{slot}{{uint d[];}} o{slot};"
                   for slot in range(self.meta.n_outputs)]
+        lines += [f"layout(std430,set=0,binding={slot}) readonly buffer C{slot}{{uvec4 d[];}} c{slot};"
+                  for slot in self.quad_slots()]
         if self.meta.vec_width == 4:
-            lines += [f"layout(std430,set=0,binding={slot}) readonly buffer C{slot}{{uvec4 d[];}} c{slot};"
-                      for slot in range(self.meta.n_inputs)]
             lines += [f"layout(std430,set=0,binding={first + slot}) writeonly buffer Q{slot}{{uvec4 d[];}} q{slot};"
                       for slot in range(self.meta.n_outputs)]
         words = self.meta.param_words
@@ -194,9 +201,16 @@ class _Emitter:
             lines.append(f"layout(push_constant) uniform P{{uint words[{words}];}};")
         return lines
 
+    def quad_slots(self) -> list[int]:
+        """Return the input slots that are read four elements at a time: they get a second name for their buffer."""
+        if self.spec.matmul is not None:
+            return sorted({self.spec.matmul.a_input, self.spec.matmul.b_input})
+        return list(range(self.meta.n_inputs)) if self.meta.vec_width == 4 else []
+
     def shader(self, main: str, helpers: str = "") -> str:
         """Return the complete source around ``main``."""
-        head = ["#version 450", f"layout(local_size_x={LOCAL_SIZE}) in;", *self.buffers(), "#define W(n) words[n]"]
+        head = ["#version 450", f"layout(local_size_x={self.meta.local_size[0]}) in;", *self.buffers(),
+                "#define W(n) words[n]"]
         return "\n".join((*head, functions_for(helpers + main), helpers + main))
 
 
@@ -208,7 +222,7 @@ def _indent(lines: list[str], depth: int) -> str:
 
 def _emit_elementwise(emitter: _Emitter) -> str:
     if emitter.meta.vec_width == 1:
-        return emitter.shader(blocks.ELEMENTWISE.substitute(local_size=LOCAL_SIZE,
+        return emitter.shader(blocks.ELEMENTWISE.substitute(local_size=emitter.meta.local_size[0],
                                                             body=_indent(emitter.whole_body(), 2)))
     views = {_VIEW[view.kind] for view in emitter.spec.views}
     results = emitter.outputs()
@@ -228,7 +242,7 @@ def _emit_elementwise(emitter: _Emitter) -> str:
     vectors += [f"q{index}.d[v]=y{index};" for index in range(len(results))]
     fast = "count-base>=4u" + ("" if views <= {"linear"} else "&&cols%4u==0u")
     return emitter.shader(blocks.ELEMENTWISE_VEC4.substitute(
-        local_size=LOCAL_SIZE, fast_path=fast, vector_body=_indent(vectors, 3),
+        local_size=emitter.meta.local_size[0], fast_path=fast, vector_body=_indent(vectors, 3),
         scalar_body=_indent(emitter.whole_body(), 4)))
 
 
@@ -274,17 +288,21 @@ class _ReduceEmitter(_Emitter):
             skeleton = blocks.REDUCE_SUM if is_sum else blocks.REDUCE_MAX
             lines.append(skeleton.substitute(
                 result=f"s{position}", chunk=numerics.REDUCE_CHUNK, lane_count=numerics.REDUCE_LANES,
+                row_threads=ROW_THREADS,
                 identity=_SUM_IDENTITY if is_sum else _MAX_IDENTITY,
-                body=_indent(["uint i=row*cols+col;", *self.element_code([instr.a])], 5 if is_sum else 4),
+                body=_indent(["uint i=row*cols+col;", *self.element_code([instr.a])], 6 if is_sum else 4),
                 value=self.operand(instr.a)).rstrip())
             lines.append(_indent([f"float v{position}=U2F(s{position});"], 2))
         return "\n".join(line for line in lines if line)
 
 
 def _tree(name: str) -> str:
-    combine = ("F2U(U2F(lanes[t])+U2F(lanes[t+s]))" if name == "sum" else "nn_max(lanes[t],lanes[t+s])")
-    return blocks.TREE.substitute(name=name, lane_count=numerics.REDUCE_LANES, half=numerics.REDUCE_LANES // 2,
-                                  combine=combine)
+    own, other = ("lanes[level][line][j]", "lanes[level][line][j+s]")
+    combine = ("F2U(U2F({a})+U2F({b}))" if name == "sum" else "nn_max({a},{b})")
+    return blocks.TREE.substitute(
+        name=name, half=numerics.REDUCE_LANES // 2, half_row=ROW_THREADS // 2, row_threads=ROW_THREADS,
+        combine_own=combine.format(a=own, b=other),
+        combine_other=combine.format(a=own.replace("[j", "[t"), b=other.replace("[j", "[t")))
 
 
 def _emit_reduce(spec: ExprSpec, meta: KernelMeta) -> str:
@@ -292,14 +310,14 @@ def _emit_reduce(spec: ExprSpec, meta: KernelMeta) -> str:
     names = {op.name for op in (ops.OP_BY_CODE[instr.op] for instr in spec.instrs) if op.kind == "reduce"}
     if any(ops.VIEW_BY_CODE[view.kind].axis >= 0 for view in spec.views):
         raise EmitError("This version does not emit views that reduce", op="view")
-    trees = [_tree(name.removeprefix("row_")) for name in sorted(names)]
-    # Both trees share one array: its declaration stands once.
-    helpers = trees[0] + "".join(text.split("\n", 1)[1] for text in trees[1:])
+    helpers = blocks.LANES.substitute(levels=2 if "row_sum" in names else 1, lines=ROWS_PER_GROUP,
+                                      lane_count=numerics.REDUCE_LANES)
+    helpers += "".join(_tree(name.removeprefix("row_")) for name in sorted(names))
     results = emitter.outputs()
     body = emitter.element_code(results)
     body += [emitter.store(index, emitter.operand(result)) for index, result in enumerate(results)]
-    return emitter.shader(blocks.REDUCE.substitute(passes=emitter.passes(), body=_indent(body, 3),
-                                                   lane_count=numerics.REDUCE_LANES), helpers)
+    return emitter.shader(blocks.REDUCE.substitute(passes=emitter.passes(), body=_indent(body, 3), lines=ROWS_PER_GROUP,
+                                                   row_threads=ROW_THREADS), helpers)
 
 
 def _operand_bases(emitter: _Emitter, name: str, slot: int) -> list[str]:
@@ -320,21 +338,35 @@ def _operand_bases(emitter: _Emitter, name: str, slot: int) -> list[str]:
             f"{name}_column=(trans&{bit})==0u?1u:{rows};"]
 
 
+def _fetch(name: str, slot: int, address: str) -> str:
+    """Return the function that fetches patches of operand ``name``."""
+    pad = numerics.MATMUL_PAD_A_BITS if name == "a" else numerics.MATMUL_PAD_B_BITS
+    return blocks.FETCH.substitute(name=name, quads=MATMUL_BLOCK // 4, pad=_hex(pad), address=address,
+                                   buffer=f"b{slot}", quad_buffer=f"c{slot}")
+
+
 def _emit_matmul(emitter: _Emitter) -> str:
     matmul = emitter.spec.matmul
     assert matmul is not None
     a, b = matmul.a_input, matmul.b_input
-    strided_a = _VIEW[emitter.spec.views[a].kind] == "strided"
-    # The rows of a strided left operand may be any mix of axes; its row address is taken apart for each load.
-    row_a = (_strided_row(emitter.meta.view_param_offsets[a], emitter.spec.views[a].param, "batch*height+m0+m")
-             if strided_a else "a_base+(m0+m)*a_row")
+    view_a = emitter.spec.views[a]
+    if _VIEW[view_a.kind] == "strided":
+        # The rows of a strided left operand may be any mix of axes: each row address is taken apart anew.
+        row = _strided_row(emitter.meta.view_param_offsets[a], view_a.param, "base+x+j")
+        address, fetch_a = f"{row}+y*k_stride", "batch*height,m0,height,k0,depth,0u,a_column"
+    else:
+        address, fetch_a = "base+(x+j)*stride+y*k_stride", "a_base,m0,height,k0,depth,a_row,a_column"
+    fetch = (_fetch("a", a, address)
+             + _fetch("b", b, "base+(x+j)*stride+y*k_stride"))
+    accumulators = ", ".join(f"acc{quad}=vec4(U2F({_SUM_IDENTITY}))" for quad in range(16))
+    products = [f"p=vec4(a{row // 4}.{'xyzw'[row % 4]})*b{half}; acc{row * 2 + half}=acc{row * 2 + half}+p;"
+                for row in range(8) for half in range(2)]
+    choose = [f"if(quad=={quad}u) acc=acc{quad};" for quad in range(1, 16)]
     return emitter.shader(blocks.MATMUL.substitute(
-        step=MATMUL_STEP, block=MATMUL_BLOCK, quads=MATMUL_BLOCK // 4, last=f"{MATMUL_BLOCK - 1}u",
-        local_size=LOCAL_SIZE, identity=f"U2F({_SUM_IDENTITY})",
-        pad_a=_hex(numerics.MATMUL_PAD_A_BITS), pad_b=_hex(numerics.MATMUL_PAD_B_BITS),
+        step=MATMUL_STEP, block=MATMUL_BLOCK, quads=MATMUL_BLOCK // 4, last=f"{MATMUL_BLOCK - 1}u", fetch=fetch,
         operands=_indent([*_operand_bases(emitter, "a", a), *_operand_bases(emitter, "b", b)], 2),
-        load_a=f"b{a}.d[{row_a}+(k0+k)*a_column]", load_b=f"b{b}.d[b_base+(k0+k)*b_row+(n0+n)*b_column]",
-        body=_indent(emitter.whole_body(), 4)))
+        fetch_a=fetch_a, fetch_b="b_base,n0,cols,k0,depth,b_column,b_row", accumulators=accumulators,
+        products=_indent(products, 4), choose=_indent(choose, 3), body=_indent(emitter.whole_body(), 4)))
 
 
 def emit(spec: ExprSpec, prec_sig: int = 0) -> str:

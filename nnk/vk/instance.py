@@ -9,7 +9,7 @@ import atexit
 import os
 import threading
 import weakref
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
 from nnk.errors import NoDeviceError
@@ -62,6 +62,12 @@ class DeviceInfo:
         if not {"rounding_rte", "signed_zero_inf_nan_preserve"} <= self.float_controls:
             return "T3"
         return "T1" if "denorm_preserve" in self.float_controls else "T1'"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything as plain data for JSON."""
+        facts = {row.name: getattr(self, row.name) for row in fields(self)}
+        return {**facts, "extensions": sorted(self.extensions), "float_controls": sorted(self.float_controls),
+                "tier": self.tier}
 
     def limit(self, name: str) -> int:
         """Return a limit that is one number."""

