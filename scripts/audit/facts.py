@@ -7,15 +7,18 @@ import builtins
 import importlib
 import inspect
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 
 def summary_of(value: object) -> str:
-    """Return the first sentence line of a docstring."""
-    text = inspect.getdoc(value) or ""
-    return " ".join(text.split("\n\n")[0].split())
+    """Return the first paragraph of a docstring, its roles and literals as Markdown code."""
+    if isinstance(value, str):
+        return f"`{value}`"
+    text = " ".join((inspect.getdoc(value) or "").split("\n\n")[0].split())
+    return re.sub(r":\w+:`~?([^`]+)`", r"`\1`", text.replace("``", "`"))
 
 
 def signature_of(value: Any) -> str:
@@ -68,7 +71,8 @@ def commands(parser: argparse.ArgumentParser, trail: tuple[str, ...], summary: s
             for name, child in action.choices.items():
                 yield from commands(child, (*trail, name), texts.get(name, ""))
         elif not isinstance(action, argparse._HelpAction) and action.help != argparse.SUPPRESS:
-            options.append({"flags": action.option_strings, "name": action.metavar or action.dest,
+            options.append({"flags": action.option_strings, "name": action.metavar or action.dest.upper(),
+                            "repeated": action.default == argparse.SUPPRESS and action.dest != "version",
                             "takes_value": action.nargs != 0,
                             "help": (action.help or "") % {**vars(action), "prog": parser.prog}})
     yield {"command": " ".join(trail), "summary": summary or parser.description or "", "options": options}

@@ -42,10 +42,12 @@ def _cli(project: Project) -> list[str]:
         if row["command"] != "nnk":
             lines += [f"## `{row['command']}`", ""]
         lines += [row["summary"], ""]
-        if row["options"]:
+        # A flag of the whole program that a command takes again is described once.
+        options = [option for option in row["options"] if not option["repeated"]]
+        if options:
             lines += _table(("argument", "meaning"), (
                 (_code(", ".join(option["flags"]) + (f" {option['name']}" if option["takes_value"] else ""))
-                 if option["flags"] else _code(option["name"]), option["help"]) for option in row["options"]))
+                 if option["flags"] else _code(option["name"]), option["help"]) for option in options))
             lines.append("")
     return lines[:-1]
 
