@@ -41,7 +41,7 @@ def _cli(project: Project) -> list[str]:
     for row in project.fact("cli"):
         if row["command"] != "nnk":
             lines += [f"## `{row['command']}`", ""]
-        lines += [row["summary"], ""]
+        lines += [row["summary"][:1].upper() + row["summary"][1:].rstrip(".") + ".", ""]
         # A flag of the whole program that a command takes again is described once.
         options = [option for option in row["options"] if not option["repeated"]]
         if options:
