@@ -222,6 +222,7 @@ cdef class Recorder:
     def disable(self, str reason not None):
         """Make every later call raise a DeviceError with ``reason``."""
         self._unusable = reason
+        self.cache.close()
 
     def set_descriptor_pools(self, pools):
         """Give every slot a descriptor pool of at least MAX_COMMANDS sets of MAX_BINDINGS storage buffers."""
@@ -591,7 +592,7 @@ cdef class Recorder:
             if self._unusable is None:
                 self.wait()
         finally:
-            self._unusable = "Expected an open Vulkan device, got one that was closed"
+            self.disable("Expected an open Vulkan device, got one that was closed")
             pipelines, self._pipelines = self._pipelines, set()
             self._retired.clear()
             for pipeline in pipelines:

@@ -22,6 +22,7 @@ cdef class Span:
 cdef class SpanCache:
     cdef dict free
     cdef uint64_t alignment
+    cdef bint closed
     cdef readonly uint64_t free_bytes
     cdef readonly uint64_t live_count
     cdef readonly uint64_t live_bytes

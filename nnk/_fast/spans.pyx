@@ -121,7 +121,14 @@ cdef class SpanCache:
         self.free_bytes = 0
         return spans
 
+    def close(self):
+        """Drop all free spans, and from now on those that are given back: their memory is about to go."""
+        self.closed = True
+        self.drain()
+
     cdef int give(self, Span span) except -1:
+        if self.closed:
+            return 0
         spans = self.free.get(span.capacity)
         if spans is None:
             spans = self.free[span.capacity] = []

@@ -68,6 +68,7 @@ class Device:
             raise
         #: Record one kernel launch; see :meth:`nnk._fast.dispatch.Recorder.dispatch`.
         self.dispatch = self._recorder.dispatch
+        self._reuse = self._recorder.cache.reuse
         instance.register(self)
 
     def _open(self, unified: bool, pipeline_cache: bytes) -> None:
@@ -126,6 +127,10 @@ class Device:
         OutOfDeviceMemoryError
             If the device has no room.
         """
+        if nbytes >= 0 and not host_write:
+            buffer = self._reuse(nbytes)
+            if buffer is not None:
+                return buffer
         self._check_open()
         return self._memory.allocate(nbytes, host_write)
 

@@ -107,3 +107,15 @@ def test_stamps() -> None:
     span = Span(1, 2, 64, 4, 5, 6, 7)
     assert (span.handle, span.offset, span.capacity, span.address, span.block) == (1, 2, 64, 4, 5)
     assert (span.serial, span.write_serial, span.epoch) == (6, 6, 7)
+
+
+def test_closed_cache_keeps_nothing() -> None:
+    cache = SpanCache(64)
+    live = Buffer(cache, Span(1, 0, 64, 0, 0), 64)
+    Buffer(cache, Span(2, 0, 64, 0, 0), 64).release()
+    cache.close()
+    assert cache.free_bytes == 0
+    assert cache.reuse(64) is None
+    del live
+    assert (cache.live_count, cache.free_bytes) == (0, 0)
+    assert cache.reuse(64) is None
