@@ -6,7 +6,9 @@ import hashlib
 
 from nnk import ops
 from nnk._fast import exprspec as _fast
-from nnk.expr.spec import ExprSpec, Fold, ViewSpec
+from nnk.expr import meta
+from nnk.expr.spec import ExprSpec
+from nnk.numerics import CONTRACT_VERSION
 
 __all__ = ["explain_key", "kernel_identity", "kernel_key", "precision_suffix", "spec_key"]
 
@@ -29,14 +31,6 @@ def precision_suffix(prec_sig: int) -> str:
 def kernel_key(structure_key: str, prec_sig: int, generator_version: int) -> str:
     """Return the cache key ``v<generator version>.<structure key><precision suffix>``."""
     return f"v{generator_version}.{structure_key}{precision_suffix(prec_sig)}"
-
-
-def _keyed_view(view: ViewSpec) -> tuple[int, ...]:
-    return tuple(view) if ops.VIEW_BY_CODE[view.kind].keyed else view[:2]
-
-
-def _keyed_fold(fold: Fold) -> tuple[object, ...]:
-    return tuple(fold._replace(k=0, vec_state_len=0, matmul=None)), fold.matmul and fold.matmul[:4]
 
 
 def without_values(spec: ExprSpec) -> ExprSpec:
@@ -66,12 +60,13 @@ def kernel_identity(spec: ExprSpec, prec_sig: int, generator_version: int) -> by
 
 def explain_key(spec: ExprSpec, prec_sig: int, generator_version: int) -> list[tuple[str, str]]:
     """Return each part of a kernel key with a hash of its own, so that two logs show why two keys differ."""
+    bare = without_values(spec)
     parts: list[tuple[str, object]] = [
         ("generator_version", generator_version), ("precision", precision_suffix(prec_sig)),
         ("num_regs", spec.num_regs),
-        ("instrs", spec.instrs), ("views", tuple(map(_keyed_view, spec.views))),
+        ("instrs", spec.instrs), ("views", bare.views),
         ("const_count", len(spec.const_bits)), ("rparam_count", len(spec.rparam_bits)),
-        ("matmul", spec.matmul and spec.matmul[:2]), ("fold", spec.fold and _keyed_fold(spec.fold)),
+        ("matmul", spec.matmul and spec.matmul[:2]), ("fold", bare.fold),
         ("extras", spec.extras)]
     return [(name, hashlib.sha256(repr(tuple(part) if isinstance(part, tuple) else part).encode()).hexdigest()[:12])
             for name, part in parts]
