@@ -71,7 +71,7 @@ class GpuEngine(Engine):
 
     def upload(self, array: np.ndarray[Any, Any]) -> Any:
         """Return a device buffer with the bytes of ``array``."""
-        buffer = self.device.allocate(array.nbytes)
+        buffer = self.device.allocate(array.nbytes, host_write=True)
         if array.nbytes:
             self.device.upload(buffer, array.reshape(-1).view(np.uint8))
         return buffer
