@@ -171,15 +171,6 @@ class KernelCache:
         with self._lock:
             return self._find(key, b"", peek=True) is not None
 
-    def __contains__(self, key: object) -> bool:
-        """Say whether the cache holds a kernel under ``key`` that passes its checks; counts as no look-up."""
-        if not isinstance(key, str):
-            return False
-        with self._lock:
-            entry = self._pending.get(key) or self._memory.get(key) or (
-                None if key in self._dropped else self._read(key))
-            return entry is not None or any(self._read_from(snapshot, key) is not None for snapshot in self._extras())
-
     def put(self, key: str, spirv: bytes, *, compiler: str = "", identity: bytes = b"") -> None:
         """Keep ``spirv`` under ``key``, in memory now and in the file soon.
 

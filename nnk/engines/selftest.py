@@ -41,8 +41,8 @@ def check_device(engine: GpuEngine) -> None:
     """
     info = engine.info
     if info.tier == "T3":
-        raise DeviceError(f"Expected a device with round-to-nearest-even and signed-zero, infinity and NaN preservation "
-                          f"for float32, got {info.name} without; use the CPU engine")
+        raise DeviceError(f"Expected a device that rounds float32 to nearest even and preserves signed zeros, "
+                          f"infinities and NaNs, got {info.name} without; use the CPU engine")
     kind, x, y, z = (np.array([row[column] for row in PROBES], np.float32) for column in range(1, 5))
     expected = np.where(kind == 1, x * y + z, (x + y) - x)
     a, b, c, k = (engine.array(values) for values in (x, y, z, kind))
