@@ -31,10 +31,14 @@ def canonical_bits(u: int) -> int:
     return NAN if is_nan(u) else u
 
 
+def _power_of_two(exponent: int) -> Fraction:
+    return Fraction(1 << exponent) if exponent >= 0 else Fraction(1, 1 << -exponent)
+
+
 def value_of(u: int) -> Fraction:
     """The exact value of a finite float32."""
     exponent, mantissa = (u >> 23) & 255, u & 0x7FFFFF
-    magnitude = Fraction(mantissa if exponent == 0 else mantissa | 0x800000) * Fraction(2) ** (max(exponent, 1) - 150)
+    magnitude = (mantissa if exponent == 0 else mantissa | 0x800000) * _power_of_two(max(exponent, 1) - 150)
     return -magnitude if u & SIGN else magnitude
 
 
@@ -46,10 +50,10 @@ def _round(magnitude: Fraction, fraction_bits: int, exponent_bits: int) -> int:
         return 0
     # The exponent of the last place: that of a number with fraction_bits + 1 digits, or that of a subnormal.
     exponent = magnitude.numerator.bit_length() - magnitude.denominator.bit_length() - fraction_bits - 1
-    while magnitude >= Fraction(2) ** (exponent + fraction_bits + 1):
+    if magnitude >= _power_of_two(exponent + fraction_bits + 1):
         exponent += 1
     exponent = max(exponent, lowest)
-    scaled = magnitude / Fraction(2) ** exponent
+    scaled = magnitude * _power_of_two(-exponent)
     whole, rest = divmod(scaled.numerator, scaled.denominator)
     twice = 2 * rest
     if twice > scaled.denominator or (twice == scaled.denominator and whole % 2 == 1):
@@ -181,7 +185,7 @@ def float16_to_float32(h: int) -> int:
     sign = (h & 0x8000) << 16
     if exponent == 31:
         return NAN if mantissa else sign | INF
-    magnitude = Fraction(mantissa if exponent == 0 else mantissa | 0x400) * Fraction(2) ** (max(exponent, 1) - 25)
+    magnitude = (mantissa if exponent == 0 else mantissa | 0x400) * _power_of_two(max(exponent, 1) - 25)
     return sign | _round(magnitude, 23, 8)
 
 
