@@ -225,7 +225,7 @@ class Tensor:
         from nnk.expr.views import getitem
         return getitem(self, index)
 
-    def __iter__(self) -> Iterable[Tensor]:  # type: ignore[misc]
+    def __iter__(self) -> Iterable[Tensor]:
         return (self[i] for i in range(len(self)))
 
     # -------------------------------------------------------------------------------------- methods
