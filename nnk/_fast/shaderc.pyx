@@ -2,7 +2,7 @@
 """GLSL to SPIR-V through a statically linked shaderc.
 
 Making a compiler takes about 60 ms and a compilation about 0.4 ms, so one compiler is made on the first use and kept
-for the life of the process. Optimisation stays off: spirv-opt contracts and reorders float arithmetic (docs/numerics.md).
+for the life of the process. Optimisation stays off: spirv-opt contracts and reorders float arithmetic.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
