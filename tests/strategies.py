@@ -6,7 +6,7 @@ The builders take a ``random.Random``: Hypothesis gives one that it can replay a
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from nnk import ops
 from nnk.expr.meta import Launch
 from nnk.expr.spec import ExprSpec, Fold, Instr, Matmul, Operand, VecAcc, ViewSpec
+from tests.oracle import exprspec
 from tests.oracle import specrules as rules
 
 Random = random.Random
@@ -461,6 +462,12 @@ def random_case(rand: Random, form: str | None = None) -> Case:
         builder.instrs.append(first)
         builder.reduced.append(first.dst)
     instrs = builder.build(rand.randrange(0 if matmul else 1, 10))
+    if form == "reduce":
+        # The result hangs on a reduction, so that the canonical form keeps one.
+        last = Operand(rules.REG, builder.defined[-1]) if builder.defined else rand.choice(leaves)
+        builder.instrs.append(Instr(rules.ADD, rand.choice(builder.registers),
+                                    Operand(rules.REDUCE, rand.choice(builder.reduced)), last))
+        instrs = tuple(builder.instrs)
     extras = tuple(rand.choice(builder.defined) for _ in range(rand.randrange(3))) if form == "elementwise" else ()
     spec = ExprSpec(num_regs, instrs, tuple(slots.views), consts, rparams, matmul, None, extras)
     return Case(spec, launch_of(spec, slots.rows, cols, tuple(slots.words), rand.randrange(2) == 1), slots.arrays)
@@ -468,10 +475,16 @@ def random_case(rand: Random, form: str | None = None) -> Case:
 
 def launch_of(spec: ExprSpec, rows: int, cols: int, words: tuple[tuple[int, ...], ...], vector_out: bool) -> Launch:
     """The launch of a spec with the spec's own constants and sizes."""
-    last_is_reduce = bool(spec.instrs) and any(instr.op in rules.REDUCES for instr in spec.instrs)
+    reduces = any(instr.op in rules.REDUCES for instr in spec.instrs)
     k, batch, trans = (spec.matmul.k, spec.matmul.batch, spec.matmul.trans_a | spec.matmul.trans_b << 1) \
         if spec.matmul else (0, 1, 0)
-    return Launch(rows, cols, words, spec.const_bits, spec.rparam_bits, vector_out and last_is_reduce, k, batch, trans)
+    return Launch(rows, cols, words, spec.const_bits, spec.rparam_bits, vector_out and reduces, k, batch, trans)
+
+
+def canonical_case(case: Case) -> Case:
+    """The case with the canonical form of its spec, as engines take it."""
+    spec = as_spec(exprspec.canonicalise(case.spec))
+    return case._replace(spec=spec, launch=replace(case.launch, const_bits=spec.const_bits))
 
 
 def runnable_cases(form: str | None = None) -> st.SearchStrategy[Case]:
