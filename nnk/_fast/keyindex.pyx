@@ -4,7 +4,7 @@
 Built once, O(n); a look-up is O(1) and makes no Python object but its result.
 """
 
-from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcmp
@@ -23,19 +23,23 @@ cdef uint64_t HASH_SEED = int.from_bytes(os.urandom(8), "little")
 cdef class KeyIndex:
     """Look up the fields of ``table`` whose key starts with ``prefix`` and whose type code is ``kind``.
 
-    Keys are given and returned without the prefix. Fields of another type are not indexed.
+    Keys are given and returned without the prefix. Fields of another type are not indexed. ``first_at`` is the lowest
+    position of a value, 0 if there is none.
     """
 
     def __cinit__(self, RecordTable table not None, bytes prefix not None, int kind):
         cdef uint64_t number, slot
         cdef uint64_t size = 8
         cdef Field *field
-        cdef const unsigned char *start = prefix
         cdef const unsigned char *key
         self.table = table
         self.prefix_len = <uint64_t>len(prefix)
+        self.prefix = prefix
         self.count = 0
-        while size < 2 * table.count:
+        self.first_at = 0
+        for number in range(table.count):
+            self.count += self.belongs(&table.fields[number], kind)
+        while size < 2 * self.count:
             size *= 2
         self.slots = <uint32_t *>PyMem_Calloc(<size_t>size, sizeof(uint32_t))
         if self.slots == NULL:
@@ -43,16 +47,20 @@ cdef class KeyIndex:
         self.mask = size - 1
         for number in range(table.count):
             field = &table.fields[number]
-            if field.kind != kind or field.key_len < self.prefix_len:
+            if not self.belongs(field, kind):
                 continue
+            if self.first_at == 0 or field.value_at < self.first_at:
+                self.first_at = field.value_at
             key = &table.data[0] + field.key_at
-            if memcmp(key, start, self.prefix_len):
-                continue
             slot = nnk_hash_bytes(key + self.prefix_len, field.key_len - self.prefix_len, HASH_SEED) & self.mask
             while self.slots[slot]:
                 slot = (slot + 1) & self.mask
             self.slots[slot] = <uint32_t>(number + 1)
-            self.count += 1
+
+    cdef bint belongs(self, Field *field, int kind) noexcept:
+        cdef const unsigned char *start = <const unsigned char *>PyBytes_AS_STRING(self.prefix)
+        return field.kind == kind and field.key_len >= self.prefix_len and (
+            self.prefix_len == 0 or memcmp(&self.table.data[0] + field.key_at, start, self.prefix_len) == 0)
 
     def __dealloc__(self):
         PyMem_Free(self.slots)

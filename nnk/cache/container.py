@@ -39,6 +39,9 @@ KEY = re.compile(r"v[0-9]{1,9}\.[a-z0-9_.@-]{1,200}(?:#[a-z0-9]{1,16})?")
 #: A table that is larger is damage: it would be that of a million kernels.
 MAX_TABLE_BYTES = 256 * 1024 * 1024
 
+#: The small fields of all kernels are kept in memory up to this size: 100 000 kernels.
+MAX_SMALL_BYTES = 8 * 1024 * 1024
+
 #: A damaged file that is larger is not searched.
 MAX_SALVAGE_BYTES = 512 * 1024 * 1024
 
@@ -161,6 +164,9 @@ class Snapshot:
         self.generator_version = ""
         self.compiler = ""
         self._fd = -1
+        self._small = b""
+        self._small_at = 0
+        self._has_small = False
         self._table: RecordTable | None = None
         self._kernels: KeyIndex | None = None
         self._found: dict[tuple[bytes, bytes], tuple[int, int]] = {}
@@ -257,13 +263,28 @@ class Snapshot:
     def _value(self, place: tuple[int, int]) -> bytes:
         """Read a value whose block says the same length as the table."""
         offset, length = place
-        block = _pread(self._fd, 8 + length, offset - 8)
+        at = offset - 8 - self._small_at
+        if 0 <= at <= len(self._small) - 8 - length:
+            block = self._small[at:at + 8 + length]
+        else:
+            block = _pread(self._fd, 8 + length, offset - 8)
         if len(block) != 8 + length:
             raise RecordError(f"KVRecord, byte {offset}: expected {length} bytes, the file is shorter", offset=offset)
         if self._table is not None and struct.unpack_from("<Q", block)[0] != length:
             raise RecordError(f"KVRecord, byte {offset - 8}: expected the length {length}, got "
                               f"{struct.unpack_from('<Q', block)[0]}", offset=offset - 8)
         return block[8:]
+
+    def _read_small(self) -> None:
+        """Read the small fields of all kernels in one go: nnk writes them between the table and the first kernel."""
+        if self._table is None or self._kernels is None or self._has_small:
+            return
+        self._has_small = True
+        begin = self._table.span(0)[0] - 8
+        size = self._kernels.first_at - 8 - begin
+        if 0 < size <= MAX_SMALL_BYTES:
+            self._small = _pread(self._fd, size, begin)
+            self._small_at = begin
 
     def _uint(self, prefix: bytes, key: bytes = b"") -> int | None:
         place = self._place(prefix, key, _UINT)
@@ -325,6 +346,7 @@ class Snapshot:
             If the entry is damaged.
         """
         name = key.encode()
+        self._read_small()
         check = self._uint(b"check.", name)
         if check is None:
             return None
@@ -364,6 +386,7 @@ class Snapshot:
         self.problems.append(problem)
         self._table = None
         self._kernels = None
+        self._small = b""
         if self.size > MAX_SALVAGE_BYTES:
             return
         self._found = _provable(_pread(self._fd, self.size, 0))

@@ -21,6 +21,7 @@ def test_agrees_with_the_oracle() -> None:
             assert len(index) == len(expected)
             keys = index.keys()
             assert keys == list(expected)
+            assert index.first_at == min((at for at, _ in expected.values()), default=0)
             assert {key: index.find(key.decode()) for key in keys} == expected
 
 
