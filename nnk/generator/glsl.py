@@ -143,11 +143,15 @@ class _Emitter:
         return sorted(wanted)
 
     def statements(self, positions: list[int], results: list[Operand], skip: Callable[[int], bool],
-                   load: Callable[[int], str]) -> list[str]:
-        """Return loads and instructions at ``positions``; inputs for which ``skip`` holds exist already."""
+                   load: str | None = None) -> list[str]:
+        """Return loads and instructions at ``positions``; inputs for which ``skip`` holds exist already.
+
+        ``load`` is the text of a load with ``{slot}`` in it, by default the load of :meth:`load`.
+        """
         operands = [operand for position in positions for operand in self.used(self.program.instrs[position])]
         slots = dict.fromkeys(operand.idx for operand in (*operands, *results) if _KIND[operand.kind] == "input")
-        lines = [f"float x{slot}=U2F({load(slot)});" for slot in slots if not skip(slot)]
+        lines = [f"float x{slot}=U2F({load.format(slot=slot) if load else self.load(slot)});"
+                 for slot in slots if not skip(slot)]
         return lines + [self.compute(self.program.instrs[position]) for position in positions]
 
     def grid_values(self) -> list[str]:
@@ -176,7 +180,7 @@ class _Emitter:
         """Return loads, instructions and stores for one element."""
         results = self.outputs()
         lines = self.grid_values()
-        lines += self.statements(self.needed(results, lambda _: False), results, lambda _: False, self.load)
+        lines += self.statements(self.needed(results, lambda _: False), results, lambda _: False)
         return lines + [self.store(index, self.operand(result)) for index, result in enumerate(results)]
 
     # ---------------------------------------------------------------------------------- whole shader
@@ -234,11 +238,11 @@ def _emit_elementwise(emitter: _Emitter) -> str:
     vectors += [f"uvec4 w{slot}={texts[_VIEW[view.kind]].format(s=slot)};"
                 for slot, view in enumerate(emitter.spec.views)]
     vectors += [f"uvec4 y{index};" for index in range(len(results))]
-    vectors.append("for(uint lane=0u;lane<4u;lane++){")
-    vectors += ["  " + line for line in emitter.statements(positions, results, lambda _: False,
-                                                           lambda slot: f"w{slot}[lane]")]
-    vectors += [f"  y{index}[lane]=nn_canon(F2U({emitter.operand(result)}));" for index, result in enumerate(results)]
-    vectors.append("}")
+    # Written out four times: a loop would index vectors by a variable, which drivers turn into memory traffic.
+    for lane in "xyzw":
+        code = emitter.statements(positions, results, lambda _: False, f"w{{slot}}.{lane}")
+        code += [f"y{index}.{lane}=nn_canon(F2U({emitter.operand(result)}));" for index, result in enumerate(results)]
+        vectors += ["{", *("  " + line for line in code), "}"]
     vectors += [f"q{index}.d[v]=y{index};" for index in range(len(results))]
     fast = "count-base>=4u" + ("" if views <= {"linear"} else "&&cols%4u==0u")
     return emitter.shader(blocks.ELEMENTWISE_VEC4.substitute(
@@ -271,7 +275,7 @@ class _ReduceEmitter(_Emitter):
     def element_code(self, results: list[Operand]) -> list[str]:
         """Return the code of one element for ``results``, over the row values that exist already."""
         positions = self.needed(results, lambda position: self.row_value[position])
-        return self.statements(positions, results, self.is_row_slot, self.load)
+        return self.statements(positions, results, self.is_row_slot)
 
     def passes(self) -> str:
         """Return the row values in program order, each reduction as a loop."""
