@@ -6,6 +6,7 @@ Specs are the tuples of :mod:`nnk.expr.spec`; this module reads them by position
 the field that is wrong or cannot be read in full.
 """
 
+cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.number cimport PyNumber_Index
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -226,6 +227,7 @@ def encode(object spec not None):
 
 # ---------------------------------------------------------------------------------------------- reading
 
+@cython.final
 cdef class _Reader:
     """A cursor over borrowed bytes; every read is checked against what is left."""
 
@@ -278,10 +280,10 @@ cdef class _Reader:
 
     cdef tuple instrs(self, uint32_t limit, str field):
         cdef long long n = self.count(limit, field)
-        cdef long long i
+        cdef long long _i
         cdef int op, dst
         cdef list out = []
-        for i in range(n):
+        for _i in range(n):
             op = self.u8("op")
             if not _known_op[op]:
                 self.refuse(self.at - 1, "op", "a known op", op)
@@ -291,18 +293,18 @@ cdef class _Reader:
 
     cdef tuple words(self, uint32_t limit, str field):
         cdef long long n = self.count(limit, field)
-        cdef long long i
+        cdef long long _i
         cdef list out = []
-        for i in range(n):
+        for _i in range(n):
             out.append(self.u32(field))
         return tuple(out)
 
     cdef tuple views(self):
         cdef long long n = self.count(MAX_INPUTS, "view count")
-        cdef long long i
+        cdef long long _i
         cdef int kind
         cdef list out = []
-        for i in range(n):
+        for _i in range(n):
             kind = self.u8("view kind")
             if not _known_view[kind]:
                 self.refuse(self.at - 1, "view kind", "a known view kind", kind)
@@ -335,9 +337,9 @@ cdef class _Reader:
 
     cdef tuple extras(self):
         cdef long long n = self.count(MAX_EXTRAS, "extras count")
-        cdef long long i
+        cdef long long _i
         cdef list out = []
-        for i in range(n):
+        for _i in range(n):
             out.append(self.u8("extra register"))
         return tuple(out)
 

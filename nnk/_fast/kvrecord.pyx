@@ -38,7 +38,6 @@ cdef uint64_t HASH_SEED = int.from_bytes(os.urandom(8), "little")
 
 
 # ---- messages ---------------------------------------------------------------------------------------------------
-
 def field_name(bytes key not None):
     """Return ``key`` as text for a message."""
     text = key.decode("utf-8", "backslashreplace")
@@ -59,9 +58,7 @@ cdef object raise_damaged(str message, uint64_t offset, object key):
 cdef inline bint is_sentinel(const unsigned char *key, uint64_t length) noexcept nogil:
     return length == SENTINEL_KEY_BYTES and memcmp(key, SENTINEL, SENTINEL_KEY_BYTES) == 0
 
-
 # ---- reader -----------------------------------------------------------------------------------------------------
-
 cdef class RecordTable:
     """The fields of one record, as positions in the data that holds it.
 
@@ -588,13 +585,11 @@ def encode_head(tuple entries not None):
         Key, type code and value length in bytes, in the order of the blocks.
     """
     cdef set seen = set()
-    cdef uint64_t position
-    cdef unsigned char *at
     for entry in entries:
         check_field(entry, seen)
-    position = table_size(entries)
+    cdef uint64_t position = table_size(entries)
     cdef bytes out = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>position)
-    at = put_sentinel(<unsigned char *>PyBytes_AS_STRING(out), <uint64_t>len(entries) + 1)
+    cdef unsigned char *at = put_sentinel(<unsigned char *>PyBytes_AS_STRING(out), <uint64_t>len(entries) + 1)
     for entry in entries:
         at = put_key(at, entry[0])
         at[0] = <unsigned char><int>entry[1]
