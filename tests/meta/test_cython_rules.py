@@ -8,6 +8,9 @@ from tests import ROOT
 
 FILES = sorted(path.relative_to(ROOT) for suffix in ("pyx", "pxd") for path in (ROOT / "nnk/_fast").glob(f"*.{suffix}"))
 
+#: A view that a caller hands over to be filled has one of these names; every other view is const.
+WRITABLE_VIEWS = ("out", "target")
+
 _FUNCTION = re.compile(r"^\s*(?:cdef|cpdef)\s+(?!class\b|extern\b|struct\b|enum\b|union\b|packed\b)"
                        r"(?:(?:inline|readonly|public|api)\s+)*(?P<type>[\w.\s*\[\]:,<>]*?)\b(?P<name>\w+)\s*"
                        r"\((?P<rest>.*)$")
@@ -81,8 +84,9 @@ def test_module_follows_the_house_rules(path):
     for name in re.findall(r"^cdef class (\w+)", text, re.MULTILINE):
         pattern = rf"^@cython\.final\n(?:@.*\n)*cdef class {name}\b|^(?:@.*\n)+@cython\.final\ncdef class {name}\b"
         assert re.search(pattern, declared, re.MULTILINE), f"class {name} is not final"
-    for match in re.finditer(r"def \w+\([^)]*?(\bunsigned char\[::1\])", text):
-        assert "const unsigned char[::1]" in match[0], f"a view that may write: {match[0][:80]}"
+    for head in re.findall(r"\bdef \w+\([^)]*\)", text):
+        for view, name in re.findall(r"((?:const )?unsigned char\[::1\]) (\w+)", head):
+            assert view.startswith("const ") or name in WRITABLE_VIEWS, f"a view that may write: {head[:80]}"
 
 
 def test_there_are_compiled_modules():

@@ -8,6 +8,7 @@ from tests import ROOT
 NO_TEST_FILE = {
     "nnk/__main__.py": "calls cli.main; tests/unit/cli runs it",
     "nnk/_version.py": "one constant",
+    "nnk/generator/version.py": "one constant; tests/meta/test_generator_fingerprint.py guards it",
 }
 
 
