@@ -93,16 +93,18 @@ def _view_of(node: Tensor, grid: Shape) -> tuple[Tensor, ViewSpec, tuple[int, ..
     return base, view, words
 
 
-def _operand_view(node: Tensor, is_right: bool) -> tuple[Tensor, ViewSpec, tuple[int, ...], int]:
+def _operand_view(node: Tensor, is_right: bool, has_batches: bool) -> tuple[Tensor, ViewSpec, tuple[int, ...], int]:
     """Return (base, view, words, transposed): how a matmul reads the operand ``node`` of shape (..., rows, columns).
 
-    The row axis of a right operand is never merged with a batch axis: the kernel walks k by its stride alone.
+    The row axis of a right operand is never merged with a batch axis: the kernel walks k by its stride alone. A stack
+    of transposed left matrices is one linear read only if the matmul ``has_batches``: otherwise they are one tall
+    matrix, whose rows jump from matrix to matrix.
     """
     base, offset, strides = geometry_of(node)
     if _is_row_major(node.shape, offset, strides):
         return base, ViewSpec(_VIEW["linear"]), (), 0
     swapped = (*node.shape[:-2], node.shape[-1], node.shape[-2])
-    if _is_row_major(swapped, offset, (*strides[:-2], strides[-1], strides[-2])):
+    if (node.ndim == 2 or has_batches) and _is_row_major(swapped, offset, (*strides[:-2], strides[-1], strides[-2])):
         return base, ViewSpec(_VIEW["linear"]), (), 1
     axes = list(zip(node.shape[:-1], strides[:-1], strict=True))
     row_axes = [*_merge(axes[:-1]), axes[-1]] if is_right else _merge(axes)
@@ -163,9 +165,9 @@ class _Lowering:
 
     def multiply(self, node: Tensor) -> Operand:
         left, right = node.args
-        base, view, words, trans_a = _operand_view(left, is_right=False)
+        base, view, words, trans_a = _operand_view(left, False, right.ndim > 2)
         a_slot = self.slot(base, view, words)
-        base, view, words, trans_b = _operand_view(right, is_right=True)
+        base, view, words, trans_b = _operand_view(right, True, right.ndim > 2)
         b_slot = self.slot(base, view, words)
         self.matmul = Matmul(a_slot, b_slot)
         self.mm_k = left.shape[-1]
