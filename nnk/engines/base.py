@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from nnk.engines.schedule import Schedule, Scheduler, Step
-from nnk.errors import DTypeError, ExprError
+from nnk.errors import DTypeError, ExprError, ShapeError
 from nnk.expr.node import FLOAT32, INT32, Tensor, contiguous_strides, geometry_of, leaf
 from nnk.generator.version import GENERATOR_VERSION
 
@@ -34,24 +34,39 @@ class KernelCounts:
 
 def _array_of(data: Any, dtype: Any) -> np.ndarray[Any, Any]:
     """Return ``data`` as a C-contiguous float32 or int32 array that nobody else writes to."""
-    source = np.asarray(data)
+    try:
+        source = np.asarray(data)
+    except ValueError as error:
+        raise ShapeError(f"Expected rows of one length for nnk.array: {error}", op="array") from error
+    if source.dtype.kind not in _ACCEPTED:
+        raise DTypeError(f"Expected numbers for nnk.array, got dtype {source.dtype}", op="array",
+                         dtypes=(source.dtype,))
     if dtype is None:
-        if source.dtype.kind not in _ACCEPTED:
-            raise DTypeError(f"Expected numbers for nnk.array, got dtype {source.dtype}", op="array",
-                             dtypes=(source.dtype,))
         # Python ints are numbers to compute with; NumPy's integer arrays are indices.
-        wanted = _ACCEPTED[source.dtype.kind] if isinstance(data, (np.ndarray, np.generic)) else FLOAT32
+        is_typed = isinstance(data, (np.ndarray, np.generic, Tensor))
+        wanted = _ACCEPTED[source.dtype.kind] if is_typed else FLOAT32
     else:
-        wanted = np.dtype(dtype)
-        if wanted not in (FLOAT32, INT32):
-            raise DTypeError(f"Expected float32 or int32 for nnk.array, got {wanted}; other dtypes come later",
-                             op="array", dtypes=(wanted,))
-    if wanted == INT32 and source.size and source.dtype.kind in "iu" and (
-            int(source.min()) < -2**31 or int(source.max()) >= 2**31):
-        raise DTypeError(f"Expected integers that fit int32 for nnk.array, got {source.min()} to {source.max()}",
-                         op="array", dtypes=(source.dtype,))
+        wanted = _wanted_dtype(dtype)
+    if wanted == INT32 and source.size:
+        if source.dtype.kind == "f":
+            raise DTypeError(f"Expected integers for an int32 tensor, got dtype {source.dtype}; round them before "
+                             f"nnk.array", op="array", dtypes=(source.dtype,))
+        if int(source.min()) < -2**31 or int(source.max()) >= 2**31:
+            raise DTypeError(f"Expected integers that fit int32 for nnk.array, got {source.min()} to {source.max()}",
+                             op="array", dtypes=(source.dtype,))
     with np.errstate(over="ignore", invalid="ignore"):
         return np.array(source, dtype=wanted, order="C", copy=True)
+
+
+def _wanted_dtype(dtype: Any) -> np.dtype[Any]:
+    try:
+        wanted: np.dtype[Any] | None = np.dtype(dtype)
+    except TypeError:
+        wanted = None
+    if wanted is None or wanted not in (FLOAT32, INT32):
+        raise DTypeError(f"Expected float32 or int32 for nnk.array, got {dtype if wanted is None else wanted}; other "
+                         f"dtypes come later", op="array", dtypes=(dtype,))
+    return wanted
 
 
 class Engine(abc.ABC):
@@ -113,7 +128,8 @@ class Engine(abc.ABC):
     def array(self, data: Any, dtype: Any = None) -> Tensor:
         """Return a tensor with a copy of ``data`` on this engine; see :func:`nnk.array`."""
         array = _array_of(data, dtype)
-        return leaf(self, self.upload(array), array.shape, array.dtype)
+        bounds = (int(array.min()), int(array.max())) if array.dtype == INT32 and array.size else ()
+        return leaf(self, self.upload(array), array.shape, array.dtype, bounds)
 
     def read(self, tensor: Tensor) -> np.ndarray[Any, Any]:
         """Return the values of an evaluated tensor as a new array."""
@@ -132,8 +148,8 @@ class Engine(abc.ABC):
 
     def evaluate(self, tensors: Iterable[Tensor]) -> None:
         """Compute ``tensors`` together: shared parts once. They become leaves."""
-        wanted = [tensor for tensor in tensors if tensor.storage is None]
         with self._lock:
+            wanted = [tensor for tensor in tensors if tensor.storage is None]
             targets = _targets(self, wanted)
             if targets:
                 self._run_steps(*self.scheduler.schedule(targets))
@@ -143,8 +159,22 @@ class Engine(abc.ABC):
                     _become_leaf(node, self.allocate(0))
             for tensor in wanted:
                 if tensor.storage is None:
-                    _become_leaf(tensor, tensor.args[0].storage)
+                    self._settle_view(tensor)
             self.flush()
+
+    def _settle_view(self, view: Tensor) -> None:
+        """Turn a view whose base exists into a leaf: one that only reshapes shares the storage of its base.
+
+        Every other view was a kernel of its own, except one of integers, which are moved on the host: kernels store
+        floats alone.
+        """
+        base, offset, strides = geometry_of(view)
+        if _is_same_storage(view):
+            _become_leaf(view, base.storage, base.attrs)
+            return
+        values = self.read(base).reshape(-1)
+        moved = self.array(np.lib.stride_tricks.as_strided(values[offset:], view.shape, [4 * s for s in strides]))
+        _become_leaf(view, moved.storage, moved.attrs)
 
     def _run_steps(self, schedule: Schedule, order: list[Tensor]) -> None:
         nodes: list[Any] = list(order)
@@ -158,11 +188,12 @@ class Engine(abc.ABC):
                 nodes[position] = None
 
 
-def _become_leaf(node: Tensor, storage: Any) -> None:
+def _become_leaf(node: Tensor, storage: Any, attrs: tuple[Any, ...] = ()) -> None:
+    # In this order: see geometry_of, which other threads may be in.
     node.storage = storage
     node.op = "leaf"
     node.args = ()
-    node.attrs = ()
+    node.attrs = attrs
 
 
 def _is_same_storage(view: Tensor) -> bool:
@@ -182,7 +213,7 @@ def _targets(engine: Engine, tensors: Iterable[Tensor]) -> list[Tensor]:
         if tensor.engine is not engine:
             raise ExprError(f"Expected a tensor of engine {engine}, got one of {tensor.engine}", op="eval")
         target = tensor
-        if tensor.op == "view" and _is_same_storage(tensor):
+        if tensor.op == "view" and (tensor.dtype == INT32 or _is_same_storage(tensor)):
             target = tensor.args[0]
         if target.storage is None:
             targets[id(target)] = target

@@ -33,11 +33,11 @@ def special_values(shape: tuple[int, ...], seed: int) -> np.ndarray[Any, Any]:
     The first row has no NaN or infinity, so that sums and products over it stay finite and informative.
     """
     rng = np.random.default_rng(seed)
-    values = rng.standard_normal(shape).astype(np.float32)
+    values = np.asarray(rng.standard_normal(shape), np.float32)
     chosen = rng.random(shape) < 0.125
     bits = rng.choice(_SPECIAL, size=shape)
     if len(shape) > 1:
-        chosen[0] = False
+        chosen[:1] = False
     return np.where(chosen, bits, values.view(np.uint32)).astype(np.uint32).view(np.float32)
 
 

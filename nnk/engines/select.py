@@ -81,6 +81,9 @@ def get_engine(device: str | Engine | None = None) -> Engine:
     """
     if isinstance(device, Engine):
         return device
+    if device is not None and not isinstance(device, str):
+        raise NoDeviceError(f"Expected an engine or the name of a device, got {type(device).__name__}",
+                            hints=['use "auto", "cpu", "vulkan" or part of a device name'])
     name = "auto" if device is None else device
     if name == "auto":
         name = config.get("device")

@@ -10,6 +10,8 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from nnk.errors import ExprError, ShapeError
 from nnk.expr.node import (
     FLOAT32,
@@ -115,7 +117,7 @@ def where(condition: Any, a: Any, b: Any) -> Tensor:
     return elementwise("select", condition, a, b)
 
 
-def power(x: Tensor, exponent: Any) -> Tensor:
+def power(x: Any, exponent: Any) -> Tensor:
     """Return x**n for an integer n by squaring and multiplying from the left; 1/x**|n| for a negative n.
 
     Raises
@@ -123,7 +125,8 @@ def power(x: Tensor, exponent: Any) -> Tensor:
     UnsupportedOpError
         If the exponent is not an integer from -64 to 64.
     """
-    if isinstance(exponent, float) and exponent.is_integer():
+    (base,), _ = binary_operands("power", (x,))
+    if isinstance(exponent, (float, np.floating)) and exponent.is_integer():
         exponent = int(exponent)
     try:
         n = operator.index(exponent)
@@ -132,12 +135,12 @@ def power(x: Tensor, exponent: Any) -> Tensor:
     if not -MAX_POWER <= n <= MAX_POWER:
         raise unsupported("power", f"x ** {n}; expected an exponent from {-MAX_POWER} to {MAX_POWER}")
     if n == 0:
-        return broadcast_constant(1.0, x)
-    result = x
+        return broadcast_constant(1.0, base)
+    result = base
     for bit in f"{abs(n):b}"[1:]:
         result = result * result
         if bit == "1":
-            result = result * x
+            result = result * base
     return 1.0 / result if n < 0 else result
 
 
@@ -158,25 +161,29 @@ def _rows_to_reduce(x: Tensor, axes: tuple[int, ...]) -> Tensor:
     return reshape(moved, (*(x.shape[axis] for axis in kept), math.prod(x.shape[axis] for axis in axes)))
 
 
+def _axes_of(x: Tensor, axis: Axis, op: str) -> tuple[int, ...]:
+    """Return the axes to reduce. A 0-D tensor has axis 0 in reductions, as in NumPy."""
+    return normalise_axes(axis, x.ndim, op) if x.ndim else normalise_axes(axis, 1, op)[:0]
+
+
 def _reduced_shape(x: Tensor, axes: tuple[int, ...], keepdims: bool) -> tuple[int, ...]:
     if keepdims:
         return tuple(1 if axis in axes else size for axis, size in enumerate(x.shape))
     return tuple(size for axis, size in enumerate(x.shape) if axis not in axes)
 
 
-def _reduce(op: str, x: Any, axis: Axis, keepdims: bool, empty: float | None) -> Tensor:
-    (tensor,), _ = binary_operands(op, (x,))
+def _reduce(name: str, op: str, x: Any, axis: Axis, keepdims: bool, empty: float | None) -> Tensor:
+    """Return the reduction ``op`` of the op table; ``name`` is what the caller calls it."""
+    (tensor,), _ = binary_operands(name, (x,))
+    axes = _axes_of(tensor, axis, name)
     if tensor.ndim == 0:
-        tensor = reshape(tensor, (1,))
-        axis = None
-        keepdims = False
-    axes = normalise_axes(axis, tensor.ndim, op)
+        tensor, axes, keepdims = reshape(tensor, (1,)), (0,), False
     if not axes:
         return tensor
     shape = _reduced_shape(tensor, axes, keepdims)
     if math.prod(tensor.shape[a] for a in axes) == 0:
         if empty is None:
-            raise ShapeError(f"Expected at least one element to reduce for {op}, got shape {tensor.shape}", op=op,
+            raise ShapeError(f"Expected at least one element to reduce for {name}, got shape {tensor.shape}", op=name,
                              shapes=(tensor.shape,))
         return Tensor("const", (), constant(empty).attrs, shape, FLOAT32, tensor.engine)
     rows = _rows_to_reduce(tensor, axes)
@@ -189,7 +196,7 @@ def reduce_sum(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
 
     The elements of several axes are added in row-major order of these axes. The sum of no elements is +0.
     """
-    return _reduce("row_sum", x, axis, keepdims, 0.0)
+    return _reduce("sum", "row_sum", x, axis, keepdims, 0.0)
 
 
 def reduce_max(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
@@ -200,7 +207,7 @@ def reduce_max(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
     ShapeError
         If there are no elements.
     """
-    return _reduce("row_max", x, axis, keepdims, None)
+    return _reduce("max", "row_max", x, axis, keepdims, None)
 
 
 def reduce_min(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
@@ -211,13 +218,14 @@ def reduce_min(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
     ShapeError
         If there are no elements.
     """
-    return -_reduce("row_max", elementwise("neg", x), axis, keepdims, None)
+    (tensor,), _ = binary_operands("min", (x,))
+    return -_reduce("min", "row_max", -tensor, axis, keepdims, None)
 
 
 def mean(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Return sum(x, axis) / n over ``axis`` (default: all); NaN for no elements."""
     (tensor,), _ = binary_operands("mean", (x,))
-    axes = normalise_axes(axis, tensor.ndim, "mean")
+    axes = _axes_of(tensor, axis, "mean")
     count = math.prod(tensor.shape[a] for a in axes)
     # Divide before the reduced axes are dropped: the division then belongs to the kernel of the sum.
     total = reduce_sum(tensor, axis, keepdims=True) / run_time_parameter(count)
@@ -241,16 +249,17 @@ def matmul(a: Any, b: Any) -> Tensor:
     if left.ndim == 0 or right.ndim == 0:
         raise ShapeError(f"Expected operands with at least one axis for matmul, got {left.shape} and {right.shape}",
                          op="matmul", shapes=(left.shape, right.shape))
+    inner = (left.shape[-1], right.shape[max(right.ndim - 2, 0)])
+    if inner[0] != inner[1]:
+        raise ShapeError(f"Expected equal inner sizes for matmul, got {left.shape} and {right.shape} ({inner[0]} and "
+                         f"{inner[1]})", op="matmul", shapes=(left.shape, right.shape))
     if left.ndim == 1:
         product = matmul(reshape(left, (1, left.shape[0])), right)
         return reshape(product, (*product.shape[:-2], product.shape[-1]) if right.ndim > 1 else product.shape[1:])
     if right.ndim == 1:
         product = matmul(left, reshape(right, (right.shape[0], 1)))
         return reshape(product, product.shape[:-1])
-    (m, k), (k2, n) = left.shape[-2:], right.shape[-2:]
-    if k != k2:
-        raise ShapeError(f"Expected equal inner sizes for matmul, got {left.shape} and {right.shape} ({k} and {k2})",
-                         op="matmul", shapes=(left.shape, right.shape))
+    (m, k), n = left.shape[-2:], right.shape[-1]
     batch = broadcast_shapes("matmul", [left.shape[:-2], right.shape[:-2]])
     if k == 0:
         return Tensor("const", (), constant(0.0).attrs, (*batch, m, n), FLOAT32, engine)
@@ -277,11 +286,14 @@ def softmax(x: Any, axis: int = -1) -> Tensor:
     return weights / reduce_sum(weights, -1, keepdims=True)
 
 
-def _norm_parameters(op: str, x: Tensor, *parameters: Any) -> None:
-    for parameter in parameters:
-        if isinstance(parameter, Tensor) and parameter.shape != x.shape[-1:]:
-            raise ShapeError(f"Expected shape {x.shape[-1:]} for weight and bias of {op}, got {parameter.shape}", op=op,
-                             shapes=(x.shape, parameter.shape))
+def _norm_parameters(op: str, x: Tensor, *parameters: Any) -> list[Tensor | None]:
+    """Return weight and bias as tensors of shape (n,), or () for numbers."""
+    tensors = [None if parameter is None else binary_operands(op, (x, parameter))[0][1] for parameter in parameters]
+    for tensor in tensors:
+        if tensor is not None and tensor.op != "const" and tensor.shape != x.shape[-1:]:
+            raise ShapeError(f"Expected shape {x.shape[-1:]} for weight and bias of {op}, got {tensor.shape}", op=op,
+                             shapes=(x.shape, tensor.shape))
+    return tensors
 
 
 def layer_norm(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Tensor:
@@ -295,7 +307,7 @@ def layer_norm(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) 
         Added to the variance (mean of squared differences).
     """
     (tensor,), _ = binary_operands("layer_norm", (x,))
-    _norm_parameters("layer_norm", tensor, weight, bias)
+    weight, bias = _norm_parameters("layer_norm", tensor, weight, bias)
     centred = tensor - mean(tensor, -1, keepdims=True)
     result = centred * rsqrt(mean(centred * centred, -1, keepdims=True) + run_time_parameter(eps))
     if weight is not None:
@@ -312,6 +324,6 @@ def rms_norm(x: Any, weight: Any = None, eps: float = 1e-6) -> Tensor:
     weight : Tensor of shape (n,), optional
     """
     (tensor,), _ = binary_operands("rms_norm", (x,))
-    _norm_parameters("rms_norm", tensor, weight)
+    (weight,) = _norm_parameters("rms_norm", tensor, weight)
     result = tensor * rsqrt(mean(tensor * tensor, -1, keepdims=True) + run_time_parameter(eps))
     return result if weight is None else result * weight

@@ -213,6 +213,10 @@ class Tensor:
         from nnk.expr.functions import power
         return power(self, exponent)
 
+    def __rpow__(self, base: Any) -> Tensor:
+        from nnk.expr.functions import power
+        return power(base, self)
+
     def __matmul__(self, other: Any) -> Tensor:
         from nnk.expr.functions import matmul
         return matmul(self, other)
@@ -295,9 +299,10 @@ def run_time_parameter(value: float) -> Tensor:
     return Tensor("rparam", (), (bits_of(value),), (), FLOAT32, None)
 
 
-def leaf(engine: Any, storage: Any, shape: Shape, dtype: np.dtype[Any] = FLOAT32) -> Tensor:
-    """Return an evaluated tensor over row-major ``storage``."""
-    return Tensor("leaf", (), (), shape, dtype, engine, storage)
+def leaf(engine: Any, storage: Any, shape: Shape, dtype: np.dtype[Any] = FLOAT32,
+         bounds: tuple[int, ...] = ()) -> Tensor:
+    """Return an evaluated tensor over row-major ``storage``; ``bounds``: the least and the largest index in it."""
+    return Tensor("leaf", (), bounds, shape, dtype, engine, storage)
 
 
 def as_tensor(value: Any, engine: Any, op: str) -> Tensor:
@@ -305,13 +310,16 @@ def as_tensor(value: Any, engine: Any, op: str) -> Tensor:
     if isinstance(value, Tensor):
         return value
     if isinstance(value, (bool, int, float, np.bool_, np.integer, np.floating)):
-        return constant(float(value))
-    if isinstance(value, (np.ndarray, list, tuple)) and engine is not None:
-        array = np.asarray(value)
-        if array.dtype.kind not in "fiub":
-            raise DTypeError(f"Expected numbers for an operand of {op}, got an array of {array.dtype}", op=op,
-                             dtypes=(array.dtype,))
-        tensor: Tensor = engine.array(array.astype(np.float32))
+        try:
+            return constant(float(value))
+        except OverflowError:
+            raise DTypeError(f"Expected a number in the range of a float for an operand of {op}, got an integer of "
+                             f"{int(value).bit_length()} bits", op=op, dtypes=(type(value),)) from None
+    if isinstance(value, (np.ndarray, list, tuple)):
+        if engine is None:
+            raise DTypeError(f"Expected at least one tensor among the operands of {op}, got arrays alone; make one "
+                             f"with nnk.array", op=op, dtypes=(type(value),))
+        tensor: Tensor = engine.array(value, FLOAT32)
         return tensor
     raise DTypeError(f"Expected a tensor, a number or an array for an operand of {op}, got {type(value).__name__}",
                      op=op, dtypes=(type(value),))
@@ -368,8 +376,10 @@ def elementwise(op: str, *values: Any) -> Tensor:
 
 def geometry_of(tensor: Tensor) -> tuple[Tensor, int, Shape]:
     """Return (base, offset, strides) in elements: how ``tensor`` reads the row-major values of ``base``."""
+    # Another thread may be turning the tensor into a leaf; it clears what is read here after op and storage.
+    args, attrs = tensor.args, tensor.attrs
     if tensor.op == "view" and tensor.storage is None:
-        return tensor.args[0], tensor.attrs[0], tensor.attrs[1]
+        return args[0], attrs[0], attrs[1]
     return tensor, 0, contiguous_strides(tensor.shape)
 
 

@@ -13,8 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from nnk.errors import DTypeError, ExprError, IndexRangeError, ShapeError, UnsupportedOpError
-from nnk.expr.node import INT32, Shape, Tensor, broadcast_shapes, contiguous_strides, elementwise, geometry_of
+from nnk.errors import DTypeError, ExprError, IndexRangeError, ShapeError
+from nnk.expr.node import (
+    INT32,
+    Shape,
+    Tensor,
+    broadcast_shapes,
+    contiguous_strides,
+    elementwise,
+    engine_of,
+    geometry_of,
+)
 
 __all__ = ["broadcast_to", "getitem", "reshape", "swapaxes", "take", "transpose"]
 
@@ -25,14 +34,36 @@ def _view(base: Tensor, offset: int, strides: Shape, shape: Shape) -> Tensor:
     return Tensor("view", (base,), (offset, strides), shape, base.dtype, base.engine)
 
 
-def _flat(numbers: Sequence[Any]) -> tuple[Any, ...]:
+def _flat(numbers: Any) -> tuple[Any, ...]:
+    """Return the numbers of ``f(2, 3)``, ``f((2, 3))`` or ``f(2)`` as a tuple."""
+    if not isinstance(numbers, (tuple, list)):
+        return (numbers,)
     if len(numbers) == 1 and isinstance(numbers[0], (tuple, list)):
         return tuple(numbers[0])
     return tuple(numbers)
 
 
+def _integer(value: Any, what: str, op: str) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise DTypeError(f"Expected an integer for {what} of {op}, got {type(value).__name__}", op=op,
+                         dtypes=(type(value),)) from None
+
+
+def _checked(value: Any, op: str) -> Tensor:
+    """Return ``value``, which must be a tensor: a view has no other engine to live on."""
+    if not isinstance(value, Tensor):
+        raise DTypeError(f"Expected a tensor for {op}, got {type(value).__name__}; make one with nnk.array", op=op,
+                         dtypes=(type(value),))
+    return value
+
+
 def _axis(axis: int, ndim: int, op: str) -> int:
-    position = operator.index(axis)
+    position = _integer(axis, "an axis", op)
+    if not ndim:
+        raise ShapeError(f"Expected a tensor with an axis for {op}, got axis {axis} of a 0-D tensor", op=op,
+                         shapes=((),))
     if not -ndim <= position < ndim:
         raise ShapeError(f"Expected an axis from {-ndim} to {ndim - 1} for {op}, got {axis}", op=op)
     return position % ndim
@@ -49,12 +80,12 @@ def normalise_axes(axis: int | Sequence[int] | None, ndim: int, op: str) -> tupl
 
 
 def materialised(tensor: Tensor) -> Tensor:
-    """Return ``tensor`` as a row-major tensor: itself unless it is a view, else a copy kernel over it."""
+    """Return ``tensor`` as a row-major tensor: itself unless it is a view, else a copy kernel over it.
+
+    Integers are copied at once, on the host: kernels store floats alone.
+    """
     if tensor.op in ("view", "take") and tensor.storage is None:
-        if tensor.dtype == INT32:
-            raise DTypeError("Expected float32 for a copy on the device, got int32: reshape indices before nnk.array",
-                             op="copy", dtypes=(tensor.dtype,))
-        return elementwise("copy", tensor)
+        return tensor.eval() if tensor.dtype == INT32 else elementwise("copy", tensor)
     return tensor
 
 
@@ -66,7 +97,8 @@ def reshape(tensor: Tensor, shape: Sequence[Any]) -> Tensor:
     ShapeError
         If the sizes do not fit.
     """
-    new = tuple(operator.index(size) for size in _flat(shape))
+    _checked(tensor, "reshape")
+    new = tuple(_integer(size, "a size", "reshape") for size in _flat(shape))
     if new.count(-1) == 1:
         known = math.prod(size for size in new if size != -1)
         if known == 0 or tensor.size % known:
@@ -130,8 +162,9 @@ def _reshaped_strides(shape: Shape, strides: Shape, new: Shape) -> Shape | None:
     return tuple(strides_of_new)
 
 
-def transpose(tensor: Tensor, axes: Sequence[Any]) -> Tensor:
+def transpose(tensor: Tensor, axes: Sequence[Any] | None = None) -> Tensor:
     """Return ``tensor`` with its axes in the order ``axes`` (default: reversed)."""
+    _checked(tensor, "transpose")
     order = _flat(axes)
     if not order or order == (None,):
         order = tuple(range(tensor.ndim - 1, -1, -1))
@@ -151,9 +184,11 @@ def swapaxes(tensor: Tensor, axis1: int, axis2: int) -> Tensor:
     return transpose(tensor, order)
 
 
-def broadcast_to(tensor: Tensor, shape: Shape) -> Tensor:
+def broadcast_to(tensor: Tensor, shape: Sequence[int]) -> Tensor:
     """Return ``tensor`` broadcast to ``shape``; repeated axes have stride 0."""
-    if broadcast_shapes("broadcast_to", [tensor.shape, shape]) != shape:
+    _checked(tensor, "broadcast_to")
+    shape = tuple(_integer(size, "a size", "broadcast_to") for size in _flat(shape))
+    if min(shape, default=0) < 0 or broadcast_shapes("broadcast_to", [tensor.shape, shape]) != shape:
         raise ShapeError(f"Expected a shape that broadcasts to {shape}, got {tensor.shape}", op="broadcast_to",
                          shapes=(tensor.shape, shape))
     base, offset, strides = geometry_of(tensor)
@@ -191,10 +226,7 @@ def getitem(tensor: Tensor, index: Any) -> Tensor:
     if arrays:
         if len(arrays) > 1 or any(entry is None for entry in entries):
             raise ExprError("Expected one integer array in an index, got several or one beside None", op="getitem")
-        axis = arrays[0]
-        array, entries[axis] = entries[axis], slice(None)
-        kept = sum(not isinstance(entry, (int, np.integer)) for entry in entries[:axis])
-        return take(getitem(tensor, tuple(entries)), array, kept)
+        return _with_array(tensor, entries, arrays[0])
     base, offset, strides = geometry_of(tensor)
     shape: list[int] = []
     new_strides: list[int] = []
@@ -206,7 +238,7 @@ def getitem(tensor: Tensor, index: Any) -> Tensor:
             continue
         size, stride = tensor.shape[axis], strides[axis]
         if isinstance(entry, slice):
-            start, stop, step = entry.indices(size)
+            start, stop, step = _slice_of(entry, size)
             count = len(range(start, stop, step))
             offset += start * stride if count else 0
             shape.append(count)
@@ -215,6 +247,31 @@ def getitem(tensor: Tensor, index: Any) -> Tensor:
             offset += _index_of(entry, size, axis) * stride
         axis += 1
     return _view(base, offset, tuple(new_strides), tuple(shape))
+
+
+def _with_array(tensor: Tensor, entries: list[Any], position: int) -> Tensor:
+    """Return ``tensor[entries]`` with one integer array at ``position``.
+
+    NumPy counts integers beside an array as arrays too: when a slice lies between two of them, their common axes
+    come first in the result.
+    """
+    array, entries[position] = entries[position], slice(None)
+    single = [axis for axis, entry in enumerate(entries) if not isinstance(entry, slice)]
+    together = sorted((*single, position))
+    kept = position - sum(axis < position for axis in single)
+    result = take(getitem(tensor, tuple(entries)), array, kept)
+    if together[-1] - together[0] == len(together) - 1 or not kept:
+        return result
+    count = result.ndim - (tensor.ndim - len(together))
+    return transpose(result, (*range(kept, kept + count), *range(kept), *range(kept + count, result.ndim)))
+
+
+def _slice_of(entry: slice, size: int) -> tuple[int, int, int]:
+    try:
+        return entry.indices(size)
+    except (TypeError, ValueError) as error:
+        raise ExprError(f"Expected a slice of integers with a step that is not 0, got {entry}: {error}",
+                        op="getitem") from error
 
 
 def _index_of(entry: Any, size: int, axis: int) -> int:
@@ -251,14 +308,19 @@ def take(tensor: Tensor, indices: Any, axis: int = 0) -> Tensor:
     DTypeError
         If the indices are not integers.
     """
-    position = _axis(axis, tensor.ndim, "take")
+    position = _axis(axis, _checked(tensor, "take").ndim, "take")
+    if tensor.dtype == INT32:
+        raise DTypeError("Expected float32 for the tensor of take, got int32; take from the array before nnk.array",
+                         op="take", dtypes=(tensor.dtype,))
     index = indices if isinstance(indices, Tensor) else _index_tensor(tensor, indices, position)
     if index.dtype != INT32:
         raise DTypeError(f"Expected integer indices for take, got {index.dtype}", op="take", dtypes=(index.dtype,))
+    engine_of("take", (tensor, index))
     base, offset, strides = geometry_of(index)
     if offset or base.size != index.size or strides != contiguous_strides(index.shape):
-        raise UnsupportedOpError("Expected a row-major index tensor for take, got a strided view; slice the indices "
-                                 "before nnk.array", op="take")
+        base = index.eval()
+    if index.size:
+        _check_range(base.attrs, tensor.shape[position], position)
     if position == 0:
         return Tensor("take", (materialised(tensor), index), (), index.shape + tensor.shape[1:], tensor.dtype,
                       tensor.engine)
@@ -269,6 +331,15 @@ def take(tensor: Tensor, indices: Any, axis: int = 0) -> Tensor:
     return transpose(materialised(first), moved)
 
 
+def _check_range(bounds: tuple[int, int], size: int, axis: int, least: int = 0) -> None:
+    """Check the least and the largest index before a kernel reads memory with them."""
+    low, high = bounds
+    if low < least or high >= size:
+        worst = high if high >= size else low
+        raise IndexRangeError(f"Expected indices from {least} to {size - 1} for axis {axis}, got {worst}",
+                              op="take", index=worst, size=size)
+
+
 def _index_tensor(tensor: Tensor, indices: Any, axis: int) -> Tensor:
     array = np.asarray(indices)
     if array.size == 0:
@@ -276,9 +347,7 @@ def _index_tensor(tensor: Tensor, indices: Any, axis: int) -> Tensor:
     if array.dtype.kind not in "iu":
         raise DTypeError(f"Expected integer indices for take, got {array.dtype}", op="take", dtypes=(array.dtype,))
     size = tensor.shape[axis]
-    if array.size and not (-size <= int(array.min()) and int(array.max()) < size):
-        worst = int(array.max()) if int(array.max()) >= size else int(array.min())
-        raise IndexRangeError(f"Expected indices from {-size} to {size - 1} for axis {axis}, got {worst}",
-                              op="take", index=worst, size=size)
+    if array.size:
+        _check_range((int(array.min()), int(array.max())), size, axis, -size)
     index: Tensor = tensor.engine.array(np.where(array < 0, array + size, array).astype(np.int32))
     return index
