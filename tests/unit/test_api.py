@@ -1,0 +1,62 @@
+"""The first calls of a session."""
+
+import numpy as np
+import pytest
+
+import nnk
+from nnk.errors import DTypeError, NoDeviceError
+
+
+def test_engine_is_one_object_a_device():
+    assert nnk.engine("cpu") is nnk.engine("cpu")
+    assert nnk.engine(nnk.engine("cpu")) is nnk.engine("cpu")
+
+
+def test_setting_names_the_default_engine():
+    from nnk import config
+    with config.override(device="cpu"):
+        assert nnk.engine() is nnk.engine("auto") is nnk.engine("cpu")
+        assert nnk.array([1.0]).engine is nnk.engine("cpu")
+
+
+def test_unknown_device_is_one_clear_error():
+    with pytest.raises(NoDeviceError, match="no such card"):
+        nnk.engine("no such card")
+
+
+def test_array_copies():
+    data = np.arange(6, dtype=np.float32).reshape(2, 3)
+    tensor = nnk.array(data, engine="cpu")
+    data[:] = 7
+    assert tensor.numpy().tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert tensor.shape == (2, 3)
+
+
+@pytest.mark.parametrize(("data", "dtype"), [
+    (1, np.float32), ([1, 2], np.float32), (np.float64(0.1), np.float32), (np.array([True]), np.float32),
+    (np.array([1, 2]), np.int32), (np.array([1], np.uint8), np.int32), ([], np.float32)])
+def test_array_dtypes(data, dtype):
+    tensor = nnk.array(data, engine="cpu")
+    assert tensor.dtype == dtype
+    assert np.array_equal(tensor.numpy(), np.asarray(data).astype(dtype))
+
+
+@pytest.mark.parametrize(("data", "dtype"), [
+    (["a"], None), (np.array([2**40]), None), ([1 + 2j], None), ([1.0], np.float64)])
+def test_array_refuses_what_it_cannot_hold(data, dtype):
+    with pytest.raises(DTypeError, match="Expected"):
+        nnk.array(data, engine="cpu", dtype=dtype)
+
+
+def test_devices_are_listed_best_first(vulkan):
+    found = nnk.devices()
+    assert found
+    assert vulkan.device_name == found[0].name
+
+
+def test_cache_path_follows_the_settings(cache_dir, monkeypatch, tmp_path):
+    from nnk import config
+    assert nnk.cache_path() == cache_dir / "kernels.nnk"
+    monkeypatch.setenv("NN_KERNEL_CACHE_PATH", str(tmp_path / "other.nnk"))
+    config.reset()
+    assert nnk.cache_path() == tmp_path / "other.nnk"
