@@ -31,6 +31,7 @@ from nnk import config
 from nnk.cache import files
 from nnk.cache.container import IDENTITY_BYTES, Entry, Snapshot, check_key, check_spirv
 from nnk.cache.location import cache_path, extra_paths, shown
+from nnk.cache.quarantine import Marks, suspects_of
 from nnk.cache.save import Change, Outcome, collision_key, save
 from nnk.cache.sign import is_signed, mac_of, read_secret
 from nnk.errors import CacheError, CacheWarning, RecordError
@@ -115,6 +116,7 @@ class KernelCache:
         self._timeout_s: float = config.get("lock_timeout_s")
         self._compiler = ""
         self._counts = dict.fromkeys(_COUNTED, 0)
+        self._marks = Marks(self.path)
         self._secret = read_secret(config.get("cache_key_file"))
         self._extra: list[Snapshot] | None = None
         self._snapshot: Snapshot | None = None
@@ -126,6 +128,7 @@ class KernelCache:
         self._touched: set[str] = set()         # keys whose day in the file is to move
         self._heal = False
         self._has_warned = False
+        self._has_quarantined = False
         self._deferrals = 0
         self._closed = False
         self._timer: threading.Timer | None = None
@@ -251,6 +254,22 @@ class KernelCache:
             if is_due:
                 self._save_softly()
 
+    @contextlib.contextmanager
+    def building(self, key: str) -> Iterator[None]:
+        """Mark that a driver works on the kernel ``key``, which came from this cache.
+
+        If the process dies within the block, the next one does not get the entry again: it warns and compiles.
+        """
+        check_key(key)
+        if self.readonly:
+            yield
+            return
+        self._marks.begin(key)
+        try:
+            yield
+        finally:
+            self._marks.end(key)
+
     def stats(self) -> CacheStats:
         """Return the counts so far."""
         with self._lock:
@@ -267,6 +286,7 @@ class KernelCache:
                 return
             self._stop_timer()
             self._not_before = 0.0
+        self._marks.close()
         self._save_softly()
         with self._lock:
             self._closed = True
@@ -285,6 +305,7 @@ class KernelCache:
     # ---- reading ------------------------------------------------------------------------------------------------
 
     def _find(self, key: str, identity: bytes, *, peek: bool = False) -> Entry | None:
+        self._current()     # finds suspects, which are then among _dropped
         names = (key, collision_key(key, identity)) if identity else (key,)
         for name in names:
             entry = self._pending.get(name) or self._memory.get(name)
@@ -351,10 +372,24 @@ class KernelCache:
                 self._snapshot = Snapshot(self.path)    # stands for a file that is not used
             elif self._snapshot.state == "damaged":
                 self._note_damage(self.path, self._snapshot.problems[0])
+                self._quarantine()
+            elif self._snapshot.state == "good":
+                self._quarantine()
             elif self._snapshot.state == "newer":
                 self._warn(f"Kernel cache {shown(self.path)} was written by a newer nnk "
                            f"({self._snapshot.problems[0]}); it is left alone, and new kernels stay in memory")
         return self._snapshot
+
+    def _quarantine(self) -> None:
+        """Drop the kernels on which the driver of a dead process worked; looked for once."""
+        if self.readonly or self._has_quarantined:
+            return
+        self._has_quarantined = True
+        suspects = suspects_of(self.path)
+        if suspects:
+            self._dropped.update(suspects)
+            self._warn(f"Kernel cache {shown(self.path)}: a process ended while the driver worked on kernel "
+                       f"{suspects[0]}; it is compiled again")
 
     def _extras(self) -> list[Snapshot]:
         if self._extra is None:
