@@ -39,8 +39,9 @@ MAX_IDENTITY_BITS = 0xFF800000
 MATMUL_PAD_A_BITS = 0x80000000
 MATMUL_PAD_B_BITS = 0x00000000
 
-#: Op name -> expression over the float operands a, b, c. Negation, absolute value, maximum, minimum and select work
-#: on bit patterns (R2c, R3); + - * are single IEEE operations (R1); the rest are functions of nnk_math.h.
+#: Op name -> expression over the float operands a, b, c. Negation, absolute value, maximum, minimum, comparisons and
+#: select work on bit patterns (R2c, R3: NVIDIA flushes subnormals in float comparisons); + - * are single IEEE
+#: operations (R1); the rest are functions of nnk_math.h.
 FUNCTIONS: dict[str, str] = {
     "neg": "U2F(F2U({a})^0x80000000u)",
     "exp": "nn_exp({a})",
@@ -55,12 +56,12 @@ FUNCTIONS: dict[str, str] = {
     "div": "nn_div({a},{b})",
     "max": "U2F(nn_max(F2U({a}),F2U({b})))",
     "min": "U2F(nn_min(F2U({a}),F2U({b})))",
-    "lt": "U2F(SEL(({a})<({b}),0x3f800000u,0u))",
-    "le": "U2F(SEL(({a})<=({b}),0x3f800000u,0u))",
-    "gt": "U2F(SEL(({a})>({b}),0x3f800000u,0u))",
-    "ge": "U2F(SEL(({a})>=({b}),0x3f800000u,0u))",
-    "eq": "U2F(SEL(({a})==({b}),0x3f800000u,0u))",
-    "ne": "U2F(SEL(({a})!=({b}),0x3f800000u,0u))",
+    "lt": "U2F(nn_lt(F2U({a}),F2U({b})))",
+    "le": "U2F(nn_le(F2U({a}),F2U({b})))",
+    "gt": "U2F(nn_lt(F2U({b}),F2U({a})))",
+    "ge": "U2F(nn_le(F2U({b}),F2U({a})))",
+    "eq": "U2F(nn_eq(F2U({a}),F2U({b})))",
+    "ne": "U2F(nn_eq(F2U({a}),F2U({b}))^0x3f800000u)",
     "select": "U2F(SEL((F2U({a})&0x7fffffffu)!=0u,F2U({b}),F2U({c})))",
     "erf": "nn_erf({a})",
     "sigmoid": "nn_sigmoid({a})",
