@@ -61,6 +61,8 @@ class PlannedKernel:
         self.root = root
         self.grid = grid
         self.members: dict[int, Tensor] = {}
+        #: Takes that are read in place; any other is stored by a kernel of its own.
+        self.takes: set[int] = set()
         self.matmul: Tensor | None = None
         self.has_reduce = False
         self.inputs: dict[int, int] = {}
@@ -114,7 +116,7 @@ class PlannedKernel:
             node = stack.pop()
             if id(node) not in found:
                 found[id(node)] = node
-                if node is self.root or id(node) in self.members or node.op in ADDRESSING:
+                if node is self.root or id(node) in self.members or node.op == "view" or id(node) in self.takes:
                     stack.extend(node.args)
         return list(found.values())
 
@@ -193,6 +195,8 @@ class _Partition:
                 self.start(node)
             else:
                 self.required.update(id(arg) for arg in node.args)
+                for kernel in readers:
+                    kernel.takes.add(id(node))
             return
         if id(node) in self.required or len(readers) != 1 or not readers[0].absorb(node):
             self.start(node)

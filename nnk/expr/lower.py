@@ -150,7 +150,7 @@ class _Lowering:
         if node.storage is None and node.op == "rparam":
             self.rparams.append(node.attrs[0])
             return Operand(_KIND["rparam"], len(self.rparams) - 1)
-        if node.storage is None and node.op == "take":
+        if node.storage is None and node.op == "take" and (node is self.kernel.root or id(node) in self.kernel.takes):
             table, index = node.args
             data = len(self.views)
             self.views.append(ViewSpec(_VIEW["take"], 0, data + 1))
