@@ -131,7 +131,7 @@ ${passes}
     uint limit=vector_out!=0u?1u:cols;
     if(group*${lines}u+line>=rows) limit=0u;
     for(uint col=t;col<limit;col+=${row_threads}u){
-      uint i=vector_out!=0u?row:row*cols+col;
+      uint i=row*cols+col, at=vector_out!=0u?row:i;
 ${body}
       if(limit-col<=${row_threads}u) break;
     }

@@ -172,9 +172,9 @@ class _Emitter:
         return [Operand(4 if ops.OP_BY_CODE[instrs[position].op].kind == "reduce" else 0, position)
                 for position in self.program.outputs]
 
-    def store(self, index: int, value: str) -> str:
+    def store(self, index: int, value: str, at: str = "i") -> str:
         """Return the store of one output; every NaN becomes the one NaN (R4)."""
-        return f"o{index}.d[i]=nn_canon(F2U({value}));"
+        return f"o{index}.d[{at}]=nn_canon(F2U({value}));"
 
     def whole_body(self) -> list[str]:
         """Return loads, instructions and stores for one element."""
@@ -319,7 +319,7 @@ def _emit_reduce(spec: ExprSpec, meta: KernelMeta) -> str:
     helpers += "".join(_tree(name.removeprefix("row_")) for name in sorted(names))
     results = emitter.outputs()
     body = emitter.element_code(results)
-    body += [emitter.store(index, emitter.operand(result)) for index, result in enumerate(results)]
+    body += [emitter.store(index, emitter.operand(result), "at") for index, result in enumerate(results)]
     return emitter.shader(blocks.REDUCE.substitute(passes=emitter.passes(), body=_indent(body, 3), lines=ROWS_PER_GROUP,
                                                    row_threads=ROW_THREADS), helpers)
 
