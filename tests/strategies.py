@@ -345,9 +345,12 @@ def _factors(rand: Random, rows: int, n: int) -> list[int]:
     return sizes
 
 
-def _strided_words(rand: Random, rows: int, cols: int, n: int) -> tuple[tuple[int, ...], int]:
-    """The words of a strided view over the grid, and the number of elements that its buffer needs."""
-    sizes = _factors(rand, rows, n)
+def _strided_words(rand: Random, rows: int, cols: int, n: int, last: int) -> tuple[tuple[int, ...], int]:
+    """The words of a strided view over the grid, and the number of elements that its buffer needs.
+
+    ``last`` is the size of the innermost row dimension, 0 for any.
+    """
+    sizes = [*_factors(rand, rows // last, n - 1), last] if last else _factors(rand, rows, n)
     strides = [rand.choice((0, 1, 2, -1, rand.randrange(-9, 10), *((cols, -cols) if size * cols < 50000 else ())))
                for size in (*sizes, cols)]
     reach = [(size - 1) * stride for size, stride in zip((*sizes, cols), strides, strict=True)]
@@ -378,9 +381,10 @@ class _Slots:
         return self.add(ViewSpec(kind, self.rand.randrange(2) if kind == rules.ROTATE_HALF else 0, param), words,
                         random_floats(self.rand, count))
 
-    def add_strided(self, rows: int, cols: int) -> int:
+    def add_strided(self, rows: int, cols: int, last: int = 0) -> int:
+        """A strided slot; the right operand of a matmul has k as its innermost row dimension."""
         n = self.rand.choice((3, 7))
-        words, needed = _strided_words(self.rand, rows, cols, n)
+        words, needed = _strided_words(self.rand, rows, cols, n, last)
         return self.add_floats(rules.STRIDED, words, needed, n)
 
     def add_gathered(self, kind: int) -> int:
@@ -445,7 +449,7 @@ def random_case(rand: Random, form: str | None = None) -> Case:
         slots.rows = batch * rows
         a = slots.add_strided(batch * rows, k) if rand.randrange(4) == 0 else \
             slots.add_floats(rules.LINEAR, (), batch * rows * k)
-        b = slots.add_strided(batch * k, cols) if rand.randrange(4) == 0 else \
+        b = slots.add_strided(batch * k, cols, k) if rand.randrange(4) == 0 else \
             slots.add_floats(rules.LINEAR, (), batch * k * cols)
         matmul = Matmul(a, b, trans & 1, trans >> 1, k, batch)
     readable = [slots.add_view(rand.choice(RUNNABLE_VIEWS)) for _ in range(_size(rand, 6))]
