@@ -20,6 +20,14 @@ def tool(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return crashes.build(tmp_path_factory.mktemp("tool"))
 
 
+def test_a_save_is_durable_in_the_right_order(tool: Path, tmp_path: Path) -> None:
+    """Lock, write, sync the file, rename it, sync the folder, unlock: a power cut cannot be tried, its order can."""
+    calls = crashes.calls_of_a_save(tool, tmp_path / "cache" / "kernels.nnk")
+    write, fsync, rename, flock = 1, 74, 82, 73
+    order = [call for call in calls if call in (write, fsync, rename, flock)]
+    assert order == [flock, write, fsync, rename, fsync, flock]
+
+
 def test_killed_before_every_third_call(tool: Path, tmp_path: Path) -> None:
     path = tmp_path / "cache" / "kernels.nnk"
     calls = crashes.calls_of_a_save(tool, path)

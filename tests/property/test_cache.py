@@ -12,7 +12,7 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from nnk.cache import files
+from nnk.cache import files, tools
 from nnk.cache.container import Snapshot
 from nnk.cache.store import KernelCache
 from nnk.errors import CacheWarning
@@ -112,6 +112,13 @@ class CacheModel(RuleBasedStateMachine):
         if self.path.exists():
             data = self.path.read_bytes()
             self._replace(data[:int(where * len(data))])
+
+    @rule(cap=st.sampled_from([300, 600, 1200]))
+    def evict(self, cap: int) -> None:
+        if self.path.exists():
+            tools.gc(self.path, max_bytes=cap)
+            assert self.path.stat().st_size <= cap
+            self.safe.clear()
 
     @rule()
     def remove(self) -> None:

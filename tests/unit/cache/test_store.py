@@ -107,6 +107,18 @@ def test_generator_version(path: Path) -> None:
     assert Snapshot.open(path).generator_version == "12"
 
 
+def test_two_generator_versions_live_side_by_side(path: Path) -> None:
+    compiled = 0
+    for turn in range(10):
+        version = 1 + turn % 2
+        with KernelCache(path, generator_version=version) as cache:
+            if cache.get(key(1, version=version)) is None:
+                compiled += 1
+                cache.put(key(1, version=version), spirv(version))
+            assert cache.get(key(1, version=version)) == spirv(version)
+    assert compiled == 2
+
+
 def test_another_process_is_seen_at_the_next_miss(path: Path) -> None:
     with KernelCache(path) as first, KernelCache(path) as second:
         assert second.get(key(1)) is None
