@@ -28,7 +28,7 @@ class CpuEngine(Engine):
     def __init__(self, threads: int | None = None) -> None:
         super().__init__()
         self.threads: int = config.get("threads") if threads is None else threads
-        self._programs: dict[str, Program] = {}
+        self._programs: dict[bytes, Program] = {}
 
     def allocate(self, nbytes: int) -> Any:
         """Return an array of ``nbytes`` bytes."""
@@ -44,7 +44,7 @@ class CpuEngine(Engine):
 
     def run(self, step: Step, inputs: Sequence[Any], output: Any) -> None:
         """Run one kernel to its end."""
-        program = self._programs.get(step.key)
+        program = self._programs.get(step.identity)
         if program is None:
-            program = self._programs[step.key] = Program(step.spec, step.meta)
+            program = self._programs[step.identity] = Program(step.spec, step.meta)
         program.run(step.words, inputs, (output,), self.threads)

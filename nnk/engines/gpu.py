@@ -25,11 +25,19 @@ from typing import Any
 import numpy as np
 
 from nnk import config, spirv
+from nnk.cache.pipelines import load_pipelines, pipelines_path, save_pipelines
 from nnk.cache.store import KernelCache
 from nnk.engines.base import Engine
 from nnk.engines.schedule import Step
 from nnk.engines.selftest import check_device
-from nnk.errors import CacheError, FormatError, LimitError
+from nnk.errors import (
+    CacheError,
+    DeviceLostError,
+    FormatError,
+    LimitError,
+    OutOfDeviceMemoryError,
+    VulkanError,
+)
 from nnk.expr.key import explain_key
 from nnk.expr.meta import loop_count_of
 from nnk.generator.compile import compile_kernel, compiler_version
@@ -54,8 +62,13 @@ class GpuEngine(Engine):
         self.name = f"vulkan:{info.index}"
         self.device_name = info.name
         self.cache = cache
-        self.device = Device(info)
-        self._plans: dict[str, Any] = {}
+        self._driver = f"{info.driver_name} {info.driver_version}"
+        self._pipelines_uuid = bytes.fromhex(info.pipeline_cache_uuid)
+        self._pipelines_path = pipelines_path(cache.path, self._pipelines_uuid, self._driver)
+        blob = load_pipelines(self._pipelines_path, self._pipelines_uuid, self._driver)
+        self._has_new_pipelines = False
+        self.device = Device(info, pipeline_cache=blob)
+        self._plans: dict[bytes, Any] = {}
         self._explain: bool = config.get("explain")
         self._loop_limit = _LLVMPIPE_LOOP_LIMIT if info.driver_name.startswith("llvmpipe") else 0
         groups = info.limits["maxComputeWorkGroupCount"]
@@ -89,18 +102,30 @@ class GpuEngine(Engine):
         self.device.wait()
 
     def close(self) -> None:
-        """Write the cache and destroy the device."""
+        """Write the caches and destroy the device."""
         self._plans.clear()
         self.cache.close()
+        self._save_pipelines()
         self.device.close()
+
+    def _save_pipelines(self) -> None:
+        """Keep the driver's compiled pipelines for the next process; without them it compiles again."""
+        if not self._has_new_pipelines or self.device.closed:
+            return
+        self._has_new_pipelines = False
+        try:
+            save_pipelines(self._pipelines_path, self._pipelines_uuid, self._driver,
+                           self.device.pipeline_cache_data())
+        except CacheError as error:
+            _log.info("pipelines are not kept: %s", error)
 
     # -------------------------------------------------------------------------------------- steps 4 to 9
 
     def run(self, step: Step, inputs: Sequence[Any], output: Any) -> None:
         """Queue one kernel (steps 4 to 9)."""
-        plan = self._plans.get(step.key)
+        plan = self._plans.get(step.identity)
         if plan is None:
-            plan = self._plans[step.key] = self.plan(step)
+            plan = self._plans[step.identity] = self.plan(step)
         if self._loop_limit and loop_count_of(step.meta, step.launch, self.group_count(step)) > self._loop_limit:
             raise LimitError(
                 f"Expected a kernel of at most {self._loop_limit} loop iterations a thread on {self.device_name}, got "
@@ -118,12 +143,30 @@ class GpuEngine(Engine):
         if self._explain:
             _log.info("miss of plan %s: %s", step.key, explain_key(step.spec, 0, GENERATOR_VERSION))
         module = self.look_up(step)
-        if module is None:
-            module = self.compile(step)
-            self.kernels.compiled.append(step.key)
-        else:
+        kernel = None if module is None else self.build_cached(step, module)
+        if kernel is not None:
             self.kernels.hits.append(step.key)
+            return kernel
+        module = self.compile(step)
+        self.kernels.compiled.append(step.key)
+        self._has_new_pipelines = True
         return self.device.build_kernel(module, step.meta)
+
+    def build_cached(self, step: Step, module: bytes) -> Any:
+        """Return the built kernel of cached SPIR-V, or None when the driver rejects it: it is then compiled anew.
+
+        The cache marks the attempt, so that an entry that kills the process is not tried again by the next one.
+        """
+        try:
+            with self.cache.building(step.key):
+                return self.device.build_kernel(module, step.meta)
+        except (OutOfDeviceMemoryError, DeviceLostError):
+            # Not the module's fault.
+            raise
+        except VulkanError as error:
+            _log.warning("kernel %s of the cache is rejected and compiled again: %s", step.key, error)
+            self.cache.discard(step.key)
+            return None
 
     def look_up(self, step: Step) -> bytes | None:
         """Return the cached SPIR-V if it has the interface that the kernel needs (step 5)."""

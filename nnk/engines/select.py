@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import threading
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -51,6 +52,9 @@ def _vulkan_engine(name: str) -> Engine:
     with _lock:
         if key not in _engines:
             _engines[key] = GpuEngine(info, KernelCache(generator_version=GENERATOR_VERSION))
+            # Registered after the Vulkan instance's handler, it runs before: caches are written, then devices go.
+            atexit.unregister(forget_engines)
+            atexit.register(forget_engines)
         return _engines[key]
 
 

@@ -38,7 +38,8 @@ class DeviceInfo:
 
     ``index`` is its place in :func:`physical_devices`; ``memory_bytes`` the size of its largest device-local heap;
     ``limits`` has Vulkan's names. ``float_controls`` has the names of ``nnk.spirv.FLOAT_MODES`` that the device
-    guarantees. ``tier`` is the numerics tier (docs/numerics.md, R10); ``T1'`` holds by self-test only.
+    guarantees; ``pipeline_cache_uuid`` changes with everything that makes the driver's pipelines. ``tier`` is the
+    numerics tier (docs/numerics.md, R10); ``T1'`` holds by self-test only.
     """
 
     index: int
@@ -55,6 +56,7 @@ class DeviceInfo:
     extensions: frozenset[str] = field(repr=False)
     limits: dict[str, int | tuple[int, ...]] = field(repr=False)
     float_controls: frozenset[str] = frozenset()
+    pipeline_cache_uuid: str = field(default="0" * 32, repr=False)
 
     @property
     def tier(self) -> str:
@@ -201,6 +203,7 @@ def _describe(index: int, handle: Any) -> DeviceInfo:
         extensions=frozenset(extensions),
         limits=limits,
         float_controls=frozenset(name for name, is_set in modes.items() if is_set),
+        pipeline_cache_uuid=bytes(properties.pipelineCacheUUID).hex(),
     )
 
 
