@@ -40,7 +40,7 @@ def _seconds(value: str) -> float:
 
 def _count(value: str) -> int:
     count = int(value)
-    if count < 0:
+    if not 0 <= count < 2**31:
         raise ValueError
     return count
 

@@ -8,11 +8,14 @@ Main names: `main`, `build_parser`.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
+import io
 import os
 import sys
+import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TextIO
 
 from nnk._version import __version__
 from nnk.errors import NnkError
@@ -46,11 +49,17 @@ def _json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"expected a number above 0, got {text}")
-    return value
+def _number_from(smallest: int) -> Callable[[str], int]:
+    """Return a converter of whole numbers from ``smallest`` to the largest 32-bit one."""
+    def convert(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = smallest - 1
+        if not smallest <= value < 2 ** 31:
+            raise argparse.ArgumentTypeError(f"expected a whole number from {smallest} to {2 ** 31 - 1}, got {text!r}")
+        return value
+    return convert
 
 
 def _add_embed(commands: Any) -> None:
@@ -59,9 +68,9 @@ def _add_embed(commands: Any) -> None:
     embed.add_argument("texts", nargs="*", metavar="TEXT", help="a text to embed")
     embed.add_argument("--file", metavar="F", help='a UTF-8 file with one text a line ("-": standard input)')
     _device(embed, "auto")
-    embed.add_argument("--batch-size", type=_positive, default=32, metavar="N",
+    embed.add_argument("--batch-size", type=_number_from(1), default=32, metavar="N",
                        help="most texts to run together; changes no bit (default: 32)")
-    embed.add_argument("--threads", type=_positive, metavar="N",
+    embed.add_argument("--threads", type=_number_from(1), metavar="N",
                        help="threads of the CPU engine; changes no bit (default: all cores)")
     output = embed.add_mutually_exclusive_group()
     _json(output)  # type: ignore[arg-type]
@@ -81,7 +90,7 @@ def _add_expressions(commands: Any) -> None:
     parity.add_argument("expressions", nargs="*", metavar="EXPR", help="default: a fixed set")
     parity.add_argument("--shape", action="append", default=[], metavar="NAME=N,N",
                         help="shape of a variable (default: 64,64)")
-    parity.add_argument("--seed", type=int, default=0, help="seed of the input values (default: 0)")
+    parity.add_argument("--seed", type=_number_from(0), default=0, help="seed of the input values (default: 0)")
     _device(parity, "vulkan")
     _json(parity)
 
@@ -114,27 +123,69 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code."""
+def _show_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int,
+                  file: TextIO | None = None, line: str | None = None) -> None:
+    """Print a warning as one line: where nnk raised it says nothing to a user of the command line."""
+    print(f"{category.__name__}: {message}", file=sys.stderr)
+
+
+def _print_error(error: NnkError) -> None:
+    print(f"{type(error).__name__}: {error}", file=sys.stderr)
+    for hint in getattr(error, "hints", None) or ():
+        if hint not in str(error):
+            print(f"  - {hint}", file=sys.stderr)
+
+
+def _drop_output() -> None:
+    """Point stdout to nowhere: what is left in its buffer has no reader, and must not fail again at exit."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _run(argv: Sequence[str] | None) -> int:
     try:
         arguments = build_parser().parse_args(argv)
     except SystemExit as leaving:
+        sys.stdout.flush()
         return int(leaving.code or 0)
     try:
         code: int = arguments.run(arguments)
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader of stdout has gone; what is left in the buffer has nowhere to go.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        raise
     except NnkError as error:
         if arguments.debug:
             raise
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        for hint in getattr(error, "hints", None) or ():
-            print(f"  - {hint}", file=sys.stderr)
+        _print_error(error)
         return 1
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
+    except Exception as error:
+        # An OSError comes from stdout (a full disk); anything else is a bug of nnk, or memory that ran out.
+        if arguments.debug:
+            raise
+        text = " ".join(str(error).split())
+        if not isinstance(error, (OSError, MemoryError)):
+            text += "; this is a bug: repeat with --debug and report it"
+        print(f"{type(error).__name__}: {text}", file=sys.stderr)
+        if isinstance(error, OSError):
+            _drop_output()
+        return 1
     return code
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - lives as long as the process
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A terminal that cannot show a character gets its escape.
+        sys.stdout.reconfigure(errors="backslashreplace")
+    with warnings.catch_warnings():
+        warnings.showwarning = _show_warning
+        try:
+            return _run(argv)
+        except BrokenPipeError:
+            _drop_output()
+            return 1
+        except KeyboardInterrupt:
+            print("interrupted", file=sys.stderr)
+            return 130

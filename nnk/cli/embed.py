@@ -11,11 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from nnk import config
+from nnk.cache.location import shown
 from nnk.cli.output import print_json, print_table, progress_bar
+from nnk.engines.base import Engine
+from nnk.engines.cpu import CpuEngine
 from nnk.engines.parity import digest
-from nnk.engines.select import counts_of
-from nnk.errors import ConfigError, FormatError, ModelError
+from nnk.engines.select import counts_of, get_engine
+from nnk.errors import FormatError, ModelError
+from nnk.models.minilm import MiniLM
 
 __all__ = ["embed"]
 
@@ -24,12 +27,13 @@ def _lines_of(name: str) -> list[str]:
     """Return the lines of a UTF-8 file, without their ends."""
     try:
         data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
-    except OSError as error:
-        raise ModelError(f"Expected a readable text file at {name}, found none: {error.strerror}") from error
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ModelError(f"Expected a readable text file at {shown(name)}, found none: {reason}") from error
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise FormatError(f"Expected UTF-8 text in {name}, found byte 0x{data[error.start]:02x} at offset "
+        raise FormatError(f"Expected UTF-8 text in {shown(name)}, found byte 0x{data[error.start]:02x} at offset "
                           f"{error.start}; convert the file to UTF-8", offset=error.start, field=name) from error
     lines = text.replace("\r\n", "\n").split("\n")
     return lines[:-1] if lines[-1] == "" else lines
@@ -46,6 +50,13 @@ def _texts_of(arguments: argparse.Namespace) -> list[str]:
     if arguments.file is not None:
         texts += _lines_of(arguments.file)
     return texts
+
+
+def _engine_of(arguments: argparse.Namespace) -> Engine:
+    engine = get_engine(arguments.device)
+    if arguments.threads is not None and isinstance(engine, CpuEngine):
+        return CpuEngine(arguments.threads)
+    return engine
 
 
 def _print_report(texts: list[str], vectors: np.ndarray[Any, Any], model: Any, seconds: float) -> None:
@@ -66,17 +77,14 @@ def embed(arguments: argparse.Namespace) -> int:
     if not texts:
         print("nnk embed: expected a TEXT or --file with at least one line, got none", file=sys.stderr)
         return 2
-    from nnk.models.minilm import MiniLM
-    changed = {} if arguments.threads is None else {"threads": arguments.threads}
-    with config.override(**changed):
-        model = MiniLM(arguments.device)
-        start = time.perf_counter()
-        cache = getattr(model.engine, "cache", None)
-        with contextlib.nullcontext() if cache is None else cache.deferred(), progress_bar("embedding") as progress:
-            vectors = model.encode(texts, arguments.batch_size, progress)
-        seconds = time.perf_counter() - start
+    model = MiniLM(_engine_of(arguments))
+    start = time.perf_counter()
+    cache = getattr(model.engine, "cache", None)
+    with contextlib.nullcontext() if cache is None else cache.deferred(), progress_bar("embedding") as progress:
+        vectors = model.encode(texts, arguments.batch_size, progress)
+    seconds = time.perf_counter() - start
     if not np.isfinite(vectors).all():
-        raise ConfigError("Expected finite embeddings, got NaN or infinity: the weights are damaged")
+        raise ModelError("Expected finite embeddings, got NaN or infinity: the weights are damaged")
     if arguments.digest:
         print(digest(vectors))
     elif arguments.json:

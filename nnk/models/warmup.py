@@ -60,10 +60,10 @@ def model_warmup(model: Callable[..., Any], *sample: Any) -> WarmupReport:
     -------
     WarmupReport
 
-    Raises
-    ------
-    CacheError
-        If the cache file cannot be written.
+    Warns
+    -----
+    CacheWarning
+        If the cache file cannot be written; the kernels then stay in this process.
     """
     engine = _engine_for(model, sample)
     compiled, hits = len(engine.kernels.compiled), len(engine.kernels.hits)

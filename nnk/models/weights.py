@@ -40,8 +40,19 @@ def load_safetensors(path: str | Path) -> dict[str, np.ndarray[Any, Any]]:
 
 
 def save_safetensors(arrays: Mapping[str, np.ndarray[Any, Any]], path: str | Path) -> None:
-    """Write arrays to a safetensors file."""
-    _safetensors().save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, str(path))
+    """Write arrays to a safetensors file.
+
+    Raises
+    ------
+    ModelError
+        If the file cannot be written, or the package is not installed.
+    """
+    library = _safetensors()
+    try:
+        library.save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, str(path))
+    except Exception as error:
+        # The package raises its own error for what it cannot store, and OSError or its own for the file.
+        raise ModelError(f"Expected to write a safetensors file at {path}: {error}") from error
 
 
 def package_folder(package: str, distribution: str) -> Path:
