@@ -50,7 +50,7 @@ OWNERS: dict[str, tuple[str, ...]] = {
     "cffi": ("vk",),
     "numpy": ("expr", "engines", "models", "vk.memory", "cli"),
     "platformdirs": ("cache.location",),
-    "portalocker": ("cache.lock",),
+    "portalocker": ("cache.lock", "cache.quarantine"),
     "rich": ("cli",),
     "safetensors": ("models.weights",),
     "tokenizers": ("models",),
