@@ -60,6 +60,14 @@ def test_pipeline_is_bound_once_in_a_row(driver: FakeDriver) -> None:
     assert [entry[3] for entry in driver.log if entry[0] == "CmdBindPipeline"] == [1, 2, 1]
 
 
+def test_pipeline_is_bound_again_in_the_next_submission(driver: FakeDriver) -> None:
+    kernel, a = driver.kernel(), driver.buffer()
+    for _ in range(2):
+        run(driver, kernel, [a], [driver.buffer()])
+        driver.recorder.flush()
+    assert driver.count("CmdBindPipeline") == 2
+
+
 @pytest.mark.parametrize(("second", "needs_barrier"), [
     ((["a"], ["c"]), False),      # read after read
     ((["b"], ["c"]), True),       # read after write
@@ -158,6 +166,15 @@ def test_slots_are_waited_for_before_reuse(driver: FakeDriver) -> None:
     assert len(set(used)) == dispatch.SLOTS
 
 
+def test_serials_of_a_span(driver: FakeDriver) -> None:
+    """Who reads a result waits for its last write, who overwrites it for its last use."""
+    a, b, c = (driver.buffer() for _ in range(3))
+    run(driver, driver.kernel(), [a], [b])
+    driver.recorder.flush()
+    run(driver, driver.kernel(), [b], [c])
+    assert [(buffer.span.serial, buffer.span.write_serial) for buffer in (a, b, c)] == [(1, 0), (2, 1), (2, 2)]
+
+
 def test_wait_submits_and_waits_once(driver: FakeDriver) -> None:
     a, b, kernel = driver.buffer(), driver.buffer(), driver.kernel()
     run(driver, kernel, [a], [b])
@@ -167,7 +184,12 @@ def test_wait_submits_and_waits_once(driver: FakeDriver) -> None:
     driver.recorder.wait()
     driver.recorder.wait(1)
     assert driver.take() == []
-    assert driver.recorder.completed == 1
+    run(driver, kernel, [a], [b])
+    driver.take()
+    driver.recorder.wait(2)
+    assert driver.take() == ["CmdPipelineBarrier", "EndCommandBuffer", "QueueSubmit", "WaitSemaphores"]
+    run(driver, kernel, [a], [b])
+    assert driver.recorder.completed == 2
 
 
 def test_host_barrier_only_where_the_host_reads() -> None:
@@ -191,6 +213,25 @@ def test_copies_are_ordered_with_dispatches(driver: FakeDriver) -> None:
     assert barriers == [(COMPUTE | TRANSFER, TRANSFER), (COMPUTE | TRANSFER, COMPUTE), (COMPUTE | TRANSFER, TRANSFER)]
     assert [entry[1:] for entry in driver.log if entry[0] == "CmdCopyBuffer"] == [
         (1, 901, 0, 0, 64), (1, 902, 64, 0, 64), (902, 1, 0, 128, 64)]
+
+
+def test_a_copy_between_two_kernels_keeps_their_order(driver: FakeDriver) -> None:
+    """The barrier before the copy is for copies only: the second kernel needs one more to see the first one's bytes."""
+    a, b, c = (driver.buffer() for _ in range(3))
+    run(driver, driver.kernel(), [a], [b])
+    driver.recorder.copy(Span(1, 0, 64, 0, 0), 0, driver.buffer().span, 0, 64, False)
+    run(driver, driver.kernel(), [b], [c])
+    assert [entry[2] for entry in driver.log if entry[0] == "CmdPipelineBarrier"] == [TRANSFER, COMPUTE]
+
+
+def test_copies_for_the_host_end_with_a_host_barrier() -> None:
+    driver = FakeDriver(host_reads=False)
+    for to_host in (False, True, False):
+        driver.recorder.copy(Span(1, 0, 64, 0, 0), 0, Span(2, 0, 64, 0, 0), 0, 64, to_host)
+        driver.recorder.flush()
+        assert ("CmdPipelineBarrier", COMPUTE | TRANSFER, HOST, 0x1040, 0x2000) in driver.log or not to_host
+        assert [entry[2] for entry in driver.log if entry[0] == "CmdPipelineBarrier"].count(HOST) == int(to_host)
+        driver.take()
 
 
 def test_copies_within_their_spans_only(driver: FakeDriver) -> None:
