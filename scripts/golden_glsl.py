@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+"""Golden kernels: ``python scripts/golden_glsl.py [--check]`` writes, or compares, tests/golden/glsl.
+
+One GLSL file for each kernel of a fixed set of expressions, and ``fingerprint.json`` with the generator version that
+emitted them. A changed text under an unchanged ``GENERATOR_VERSION`` is refused: a cache would go on serving the old
+kernel under the same key.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import hashlib
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+import nnk
+from nnk.engines.cpu import CpuEngine
+from nnk.expr.node import Tensor
+from nnk.generator.glsl import emit
+from nnk.generator.version import GENERATOR_VERSION
+
+FOLDER = Path(__file__).resolve().parent.parent / "tests" / "golden" / "glsl"
+
+
+def expressions() -> dict[str, Callable[[], Tensor]]:
+    """Return the expressions by name; together they use every kernel form, view and function."""
+    engine = CpuEngine(threads=1)
+
+    def data(*shape: int) -> Tensor:
+        return engine.array(np.ones(shape, np.float32))
+
+    x, row, batch = data(6, 8), data(8), data(2, 3, 4)
+    index = engine.array(np.array([0, 2, 1]))
+    unary = ("exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "relu", "silu", "gelu", "absolute", "negative")
+    table: dict[str, Callable[[], Tensor]] = {name: functools.partial(getattr(nnk, name), x) for name in unary}
+    table |= {
+        "chain": lambda: nnk.tanh(x * row + 3),
+        "divide": lambda: x / row,
+        "gelu_tanh": lambda: nnk.gelu(x, approximate="tanh"),
+        "compare": lambda: nnk.where((x < row) + (x >= 1) + (x == row) + (x != 2), nnk.maximum(x, row), x - row),
+        "minimum": lambda: nnk.minimum(x, 0.5) ** 3,
+        "transposed": lambda: x.transpose() * 2 + 1,
+        "sliced": lambda: x[1:, ::2] + row[::2],
+        "broadcast": lambda: batch + data(3, 1) * data(2, 1, 1),
+        "high_rank": lambda: data(2, 1, 2, 1, 2) + data(1, 2, 1, 2, 2),
+        "take": lambda: x.take(index) * 2,
+        "sum": lambda: nnk.sum(x, axis=-1),
+        "max": lambda: nnk.max(x * row, axis=-1, keepdims=True),
+        "mean": lambda: nnk.mean(x, axis=-1),
+        "softmax": lambda: nnk.softmax(x),
+        "layer_norm": lambda: nnk.layer_norm(x, row, row),
+        "rms_norm": lambda: nnk.rms_norm(x, row),
+        "matmul": lambda: x @ data(8, 4),
+        "matmul_tail": lambda: nnk.gelu(x @ data(8, 4) + data(4)),
+        "matmul_transposed": lambda: x.transpose() @ data(6, 4),
+        "matmul_batched": lambda: batch @ batch.swapaxes(-1, -2),
+    }
+    return table
+
+
+def texts() -> dict[str, str]:
+    """Return file name -> GLSL of every kernel."""
+    result: dict[str, str] = {}
+    for name, make in expressions().items():
+        tensor = make()
+        schedule, _ = tensor.engine.schedule([tensor])
+        for number, step in enumerate(schedule.steps):
+            suffix = f"_{number}" if len(schedule.steps) > 1 else ""
+            result[f"{name}{suffix}.comp"] = emit(step.spec)
+    return result
+
+
+def fingerprint_of(files: dict[str, str]) -> str:
+    """Return one hash over all names and texts."""
+    state = hashlib.sha256()
+    for name in sorted(files):
+        state.update(f"{name}\0{files[name]}\0".encode())
+    return state.hexdigest()
+
+
+def differences(folder: Path, files: dict[str, str]) -> list[str]:
+    """Return one line for each file that is missing, stale or left over."""
+    stored = {path.name: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.comp"))}
+    lines = [f"{name}: {'not in the folder' if name not in stored else 'the text changed'}"
+             for name in files if stored.get(name) != files[name]]
+    return lines + [f"{name}: nothing emits it" for name in stored if name not in files]
+
+
+def verdict(folder: Path, files: dict[str, str], version: int) -> str:
+    """Return why ``files`` may not take the place of what is stored, or nothing."""
+    path = folder / "fingerprint.json"
+    if not path.exists():
+        return ""
+    stored = json.loads(path.read_text(encoding="utf-8"))
+    if stored["generator_version"] == version and stored["sha256"] != fingerprint_of(files):
+        return (f"The emitted code changed, but GENERATOR_VERSION is still {version}: raise it in "
+                "nnk/generator/version.py, then run scripts/golden_glsl.py")
+    if stored["generator_version"] > version:
+        return f"GENERATOR_VERSION went back from {stored['generator_version']} to {version}"
+    return ""
+
+
+def write(folder: Path, files: dict[str, str], version: int) -> None:
+    """Replace the stored files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in folder.glob("*.comp"):
+        path.unlink()
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    content = {"generator_version": version, "sha256": fingerprint_of(files)}
+    (folder / "fingerprint.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Compare or write; return the exit status."""
+    parser = argparse.ArgumentParser(description="Golden kernels.")
+    parser.add_argument("--check", action="store_true", help="only compare")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="where the files are")
+    options = parser.parse_args(arguments)
+    files = texts()
+    reason = verdict(options.folder, files, GENERATOR_VERSION)
+    lines = differences(options.folder, files)
+    if reason or (options.check and lines):
+        print("\n".join([*lines, reason or "stale: run scripts/golden_glsl.py"]))
+        return 1
+    if not options.check:
+        write(options.folder, files, GENERATOR_VERSION)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

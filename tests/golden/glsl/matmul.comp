@@ -1,0 +1,158 @@
+#version 450
+layout(local_size_x=64) in;
+layout(std430,set=0,binding=0) readonly buffer B0{uint d[];} b0;
+layout(std430,set=0,binding=1) readonly buffer B1{uint d[];} b1;
+layout(std430,set=0,binding=2) writeonly buffer O0{uint d[];} o0;
+layout(std430,set=0,binding=0) readonly buffer C0{uvec4 d[];} c0;
+layout(std430,set=0,binding=1) readonly buffer C1{uvec4 d[];} c1;
+layout(push_constant) uniform P{uint words[6];};
+#define W(n) words[n]
+#define FN
+#define F2U floatBitsToUint
+#define U2F uintBitsToFloat
+#define SEL(c,a,b) mix(b,a,c)
+#define INT(x) int(x)
+#define UINT(x) uint(x)
+#define FLT(x) float(x)
+struct FK{float f;int k;}; struct HL{float h;float l;};
+#define QNAN 0x7fc00000u
+#define C(h) U2F(h)
+#define DIVSEED(a,b) ((a)/(b))
+#define RSQSEED(a) inversesqrt(a)
+FN uint nn_canon(uint u){return SEL((u&0x7fffffffu)>0x7f800000u,QNAN,u);}
+shared vec4 tile_a[16][16];
+shared vec4 tile_b[16][16];
+void fetch_a(uint t,uint base,uint across0,uint limit,uint k0,uint depth,uint stride,uint k_stride){
+  bool along_k=k_stride==1u;
+  uint across=along_k?(t/4u)*4u:(t%16u)*4u, k=along_k?(t%4u)*4u:(t/16u)*4u;
+  uvec4 v0=uvec4(0x80000000u), v1=v0, v2=v0, v3=v0;
+  uint x=across0+across, y=k0+k, whole_x=x<limit?min(limit-x,4u):0u, whole_y=y<depth?min(depth-y,4u):0u;
+  if(along_k){
+    for(uint j=0u;j<whole_x;j++){
+      uint at=base+(x+j)*stride+y*k_stride;
+      uvec4 v=uvec4(0x80000000u);
+      if(whole_y==4u&&(at&3u)==0u){
+        v=c0.d[at/4u];
+      } else {
+        for(uint i=0u;i<whole_y;i++) v[i]=b0.d[at+i];
+      }
+      if(j==0u) v0=v; else if(j==1u) v1=v; else if(j==2u) v2=v; else v3=v;
+    }
+    tile_a[k][across/4u]=vec4(U2F(v0.x),U2F(v1.x),U2F(v2.x),U2F(v3.x));
+    tile_a[k+1u][across/4u]=vec4(U2F(v0.y),U2F(v1.y),U2F(v2.y),U2F(v3.y));
+    tile_a[k+2u][across/4u]=vec4(U2F(v0.z),U2F(v1.z),U2F(v2.z),U2F(v3.z));
+    tile_a[k+3u][across/4u]=vec4(U2F(v0.w),U2F(v1.w),U2F(v2.w),U2F(v3.w));
+  } else {
+    for(uint i=0u;i<4u;i++){
+      uvec4 v=uvec4(0x80000000u);
+      if(i<whole_y){
+        uint j=0u, at=base+(x+j)*stride+y*k_stride+i*k_stride;
+        if(whole_x==4u&&stride==1u&&(at&3u)==0u){
+          v=c0.d[at/4u];
+        } else {
+          for(j=0u;j<whole_x;j++) v[j]=b0.d[base+(x+j)*stride+y*k_stride+i*k_stride];
+        }
+      }
+      tile_a[k+i][across/4u]=vec4(U2F(v.x),U2F(v.y),U2F(v.z),U2F(v.w));
+    }
+  }
+}
+void fetch_b(uint t,uint base,uint across0,uint limit,uint k0,uint depth,uint stride,uint k_stride){
+  bool along_k=k_stride==1u;
+  uint across=along_k?(t/4u)*4u:(t%16u)*4u, k=along_k?(t%4u)*4u:(t/16u)*4u;
+  uvec4 v0=uvec4(0x00000000u), v1=v0, v2=v0, v3=v0;
+  uint x=across0+across, y=k0+k, whole_x=x<limit?min(limit-x,4u):0u, whole_y=y<depth?min(depth-y,4u):0u;
+  if(along_k){
+    for(uint j=0u;j<whole_x;j++){
+      uint at=base+(x+j)*stride+y*k_stride;
+      uvec4 v=uvec4(0x00000000u);
+      if(whole_y==4u&&(at&3u)==0u){
+        v=c1.d[at/4u];
+      } else {
+        for(uint i=0u;i<whole_y;i++) v[i]=b1.d[at+i];
+      }
+      if(j==0u) v0=v; else if(j==1u) v1=v; else if(j==2u) v2=v; else v3=v;
+    }
+    tile_b[k][across/4u]=vec4(U2F(v0.x),U2F(v1.x),U2F(v2.x),U2F(v3.x));
+    tile_b[k+1u][across/4u]=vec4(U2F(v0.y),U2F(v1.y),U2F(v2.y),U2F(v3.y));
+    tile_b[k+2u][across/4u]=vec4(U2F(v0.z),U2F(v1.z),U2F(v2.z),U2F(v3.z));
+    tile_b[k+3u][across/4u]=vec4(U2F(v0.w),U2F(v1.w),U2F(v2.w),U2F(v3.w));
+  } else {
+    for(uint i=0u;i<4u;i++){
+      uvec4 v=uvec4(0x00000000u);
+      if(i<whole_y){
+        uint j=0u, at=base+(x+j)*stride+y*k_stride+i*k_stride;
+        if(whole_x==4u&&stride==1u&&(at&3u)==0u){
+          v=c1.d[at/4u];
+        } else {
+          for(j=0u;j<whole_x;j++) v[j]=b1.d[base+(x+j)*stride+y*k_stride+i*k_stride];
+        }
+      }
+      tile_b[k+i][across/4u]=vec4(U2F(v.x),U2F(v.y),U2F(v.z),U2F(v.w));
+    }
+  }
+}
+
+void main(){
+  uint cols=W(1), rows=W(2), depth=W(3), batches=W(4), trans=W(5);
+  uint height=rows/batches, t=gl_LocalInvocationID.x, tx=t%8u, ty=t/8u;
+  uint blocks_x=(cols+63u)/64u, blocks_y=(height+63u)/64u, blocks=blocks_x*blocks_y*batches;
+  for(uint block=gl_WorkGroupID.x;block<blocks;block+=gl_NumWorkGroups.x){
+    uint n0=(block%blocks_x)*64u, m0=((block/blocks_x)%blocks_y)*64u, batch=block/(blocks_x*blocks_y);
+    uint a_base=batch*height*depth, a_row=(trans&1u)==0u?depth:1u, a_column=(trans&1u)==0u?1u:height;
+    uint b_base=batch*depth*cols, b_row=(trans&2u)==0u?cols:1u, b_column=(trans&2u)==0u?1u:depth;
+    uint steps=m0+ty*8u<height?16u:0u;
+    vec4 acc0=vec4(U2F(0x80000000u)), acc1=vec4(U2F(0x80000000u)), acc2=vec4(U2F(0x80000000u)), acc3=vec4(U2F(0x80000000u)), acc4=vec4(U2F(0x80000000u)), acc5=vec4(U2F(0x80000000u)), acc6=vec4(U2F(0x80000000u)), acc7=vec4(U2F(0x80000000u)), acc8=vec4(U2F(0x80000000u)), acc9=vec4(U2F(0x80000000u)), acc10=vec4(U2F(0x80000000u)), acc11=vec4(U2F(0x80000000u)), acc12=vec4(U2F(0x80000000u)), acc13=vec4(U2F(0x80000000u)), acc14=vec4(U2F(0x80000000u)), acc15=vec4(U2F(0x80000000u));
+    for(uint k0=0u;k0<depth;k0+=16u){
+      fetch_a(t,a_base,m0,height,k0,depth,a_row,a_column);
+      fetch_b(t,b_base,n0,cols,k0,depth,b_column,b_row);
+      barrier();
+      for(uint k=0u;k<steps;k++){
+        vec4 a0=tile_a[k][ty*2u], a1=tile_a[k][ty*2u+1u], b0=tile_b[k][tx], b1=tile_b[k][8u+tx], p;
+        p=vec4(a0.x)*b0; acc0=acc0+p;
+        p=vec4(a0.x)*b1; acc1=acc1+p;
+        p=vec4(a0.y)*b0; acc2=acc2+p;
+        p=vec4(a0.y)*b1; acc3=acc3+p;
+        p=vec4(a0.z)*b0; acc4=acc4+p;
+        p=vec4(a0.z)*b1; acc5=acc5+p;
+        p=vec4(a0.w)*b0; acc6=acc6+p;
+        p=vec4(a0.w)*b1; acc7=acc7+p;
+        p=vec4(a1.x)*b0; acc8=acc8+p;
+        p=vec4(a1.x)*b1; acc9=acc9+p;
+        p=vec4(a1.y)*b0; acc10=acc10+p;
+        p=vec4(a1.y)*b1; acc11=acc11+p;
+        p=vec4(a1.z)*b0; acc12=acc12+p;
+        p=vec4(a1.z)*b1; acc13=acc13+p;
+        p=vec4(a1.w)*b0; acc14=acc14+p;
+        p=vec4(a1.w)*b1; acc15=acc15+p;
+      }
+      barrier();
+    }
+    for(uint quad=0u;quad<16u;quad++){
+      uint local_row=m0+ty*8u+quad/2u, col0=n0+(quad%2u)*32u+tx*4u;
+      vec4 acc=acc0;
+      if(quad==1u) acc=acc1;
+      if(quad==2u) acc=acc2;
+      if(quad==3u) acc=acc3;
+      if(quad==4u) acc=acc4;
+      if(quad==5u) acc=acc5;
+      if(quad==6u) acc=acc6;
+      if(quad==7u) acc=acc7;
+      if(quad==8u) acc=acc8;
+      if(quad==9u) acc=acc9;
+      if(quad==10u) acc=acc10;
+      if(quad==11u) acc=acc11;
+      if(quad==12u) acc=acc12;
+      if(quad==13u) acc=acc13;
+      if(quad==14u) acc=acc14;
+      if(quad==15u) acc=acc15;
+      uint end=local_row<height&&col0<cols?min(cols-col0,4u):0u, row=batch*height+local_row;
+      for(uint x=0u;x<end;x++){
+        uint col=col0+x, i=row*cols+col;
+        float mm=acc[x];
+        o0.d[i]=nn_canon(F2U(mm));
+      }
+    }
+    if(blocks-block<=gl_NumWorkGroups.x) break;
+  }
+}

@@ -1,0 +1,69 @@
+#version 450
+layout(local_size_x=256) in;
+layout(std430,set=0,binding=0) readonly buffer B0{uint d[];} b0;
+layout(std430,set=0,binding=1) readonly buffer B1{uint d[];} b1;
+layout(std430,set=0,binding=2) writeonly buffer O0{uint d[];} o0;
+layout(push_constant) uniform P{uint words[4];};
+#define W(n) words[n]
+#define FN
+#define F2U floatBitsToUint
+#define U2F uintBitsToFloat
+#define SEL(c,a,b) mix(b,a,c)
+#define INT(x) int(x)
+#define UINT(x) uint(x)
+#define FLT(x) float(x)
+struct FK{float f;int k;}; struct HL{float h;float l;};
+#define QNAN 0x7fc00000u
+#define C(h) U2F(h)
+#define DIVSEED(a,b) ((a)/(b))
+#define RSQSEED(a) inversesqrt(a)
+FN uint nn_canon(uint u){return SEL((u&0x7fffffffu)>0x7f800000u,QNAN,u);}
+FN int nn_key(uint u){int i=INT(u);return i^((i>>31)&0x7fffffff);}
+FN uint nn_isnan(uint u){return SEL((u&0x7fffffffu)>0x7f800000u,1u,0u);}
+FN uint nn_max(uint a,uint b){uint m=SEL(nn_key(a)>=nn_key(b),a,b);return SEL((nn_isnan(a)|nn_isnan(b))!=0u,QNAN,m);}
+shared uint lanes[1][8][256];
+uint tree_max(uint level, uint line, uint t, uint width){
+  for(uint s=128u;s>=32u;s>>=1)
+    for(uint j=t;j<s&&j+s<width;j+=32u) lanes[level][line][j]=nn_max(lanes[level][line][j],lanes[level][line][j+s]);
+  barrier();
+  for(uint s=16u;s>0u;s>>=1){
+    if(s<width){
+      if(t<s&&t+s<width) lanes[level][line][t]=nn_max(lanes[level][line][t],lanes[level][line][t+s]);
+      barrier();
+    }
+  }
+  uint result=lanes[level][line][0];
+  barrier();
+  return result;
+}
+void main(){
+  uint count=W(0), cols=W(1), rows=W(2), vector_out=W(3);
+  uint t=gl_LocalInvocationID.x%32u, line=gl_LocalInvocationID.x/32u;
+  uint groups=(rows-1u)/8u+1u;
+  for(uint group=gl_WorkGroupID.x;group<groups;group+=gl_NumWorkGroups.x){
+    uint row=min(group*8u+line,rows-1u);
+    uint s1;
+    {
+      uint acc=0xff800000u;
+      for(uint col=t;col<cols;col+=32u){
+        uint i=row*cols+col;
+        float x0=U2F(b0.d[i]);
+        float x1=U2F(b1.d[col]);
+        float v0=(x0)*(x1);
+        acc=nn_max(acc,F2U(v0));
+        if(cols-col<=32u) break;
+      }
+      lanes[0][line][t]=acc;
+      s1=tree_max(0u,line,t,min(cols,32u));
+    }
+    float v1=U2F(s1);
+    uint limit=vector_out!=0u?1u:cols;
+    if(group*8u+line>=rows) limit=0u;
+    for(uint col=t;col<limit;col+=32u){
+      uint i=row*cols+col, at=vector_out!=0u?row:i;
+      o0.d[at]=nn_canon(F2U(v1));
+      if(limit-col<=32u) break;
+    }
+    if(groups-group<=gl_NumWorkGroups.x) break;
+  }
+}

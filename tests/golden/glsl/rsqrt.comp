@@ -1,0 +1,89 @@
+#version 450
+layout(local_size_x=256) in;
+layout(std430,set=0,binding=0) readonly buffer B0{uint d[];} b0;
+layout(std430,set=0,binding=1) writeonly buffer O0{uint d[];} o0;
+layout(std430,set=0,binding=0) readonly buffer C0{uvec4 d[];} c0;
+layout(std430,set=0,binding=1) writeonly buffer Q0{uvec4 d[];} q0;
+layout(push_constant) uniform P{uint words[2];};
+#define W(n) words[n]
+#define FN
+#define F2U floatBitsToUint
+#define U2F uintBitsToFloat
+#define SEL(c,a,b) mix(b,a,c)
+#define INT(x) int(x)
+#define UINT(x) uint(x)
+#define FLT(x) float(x)
+struct FK{float f;int k;}; struct HL{float h;float l;};
+#define QNAN 0x7fc00000u
+#define C(h) U2F(h)
+#define DIVSEED(a,b) ((a)/(b))
+#define RSQSEED(a) inversesqrt(a)
+uint MULHI(uint a,uint b){uint h,l;umulExtended(a,b,h,l);return h;}
+int MSB(uint a){return findMSB(a|1u);}
+FN uint nn_canon(uint u){return SEL((u&0x7fffffffu)>0x7f800000u,QNAN,u);}
+FN int nn_rsq_res(uint mm,uint Z){
+  uint zh=MULHI(Z,Z), zl=Z*Z;
+  return INT(MULHI(zl,mm)+zh*mm);
+}
+FN uint nn_soft_rsqrt(uint u){
+  if(u-1u>=0x7f7fffffu){
+    if((u&0x7fffffffu)==0u) return (u&0x80000000u)|0x7f800000u;
+    if(u==0x7f800000u) return 0u;
+    return QNAN;
+  }
+  int e=INT(u>>23); uint m=u&0x7fffffu;
+  if(e==0){int z=23-MSB(m);m=(m<<UINT(z))&0x7fffffu;e=1-z;}
+  int odd=(e&1)^1;
+  float fm=U2F(m|0x3f800000u); fm=SEL(odd!=0,fm+fm,fm);
+  uint mm=(m|0x800000u)<<UINT(odd);
+  float y=RSQSEED(fm);
+  uint Y=UINT(INT(y*16777216.0f));
+  int R=-nn_rsq_res(mm,Y);
+  float dl=FLT(R)*y*0.0000152587890625f;
+  float t=dl+12582912.0f; Y=Y+(F2U(t)-0x4b400000u);
+  Y=SEL(nn_rsq_res(mm,(Y<<1)+1u)<0,Y+1u,Y);
+  Y=SEL(nn_rsq_res(mm,(Y<<1)-1u)>=0,Y-1u,Y);
+  int er=127-((e-127-odd)>>1);
+  return (UINT(er-2)<<23)+Y;
+}
+float nn_rsqrt(float a){return U2F(nn_soft_rsqrt(F2U(a)));}
+void main(){
+  uint count=W(0), cols=W(1), stride=gl_NumWorkGroups.x*256u, groups=count/4u+min(count&3u,1u);
+  for(uint v=gl_GlobalInvocationID.x;v<groups;v+=stride){
+    uint base=v*4u;
+    if(count-base>=4u){
+      uvec4 w0=c0.d[v];
+      uvec4 y0;
+      {
+        float x0=U2F(w0.x);
+        float v0=nn_rsqrt(x0);
+        y0.x=nn_canon(F2U(v0));
+      }
+      {
+        float x0=U2F(w0.y);
+        float v0=nn_rsqrt(x0);
+        y0.y=nn_canon(F2U(v0));
+      }
+      {
+        float x0=U2F(w0.z);
+        float v0=nn_rsqrt(x0);
+        y0.z=nn_canon(F2U(v0));
+      }
+      {
+        float x0=U2F(w0.w);
+        float v0=nn_rsqrt(x0);
+        y0.w=nn_canon(F2U(v0));
+      }
+      q0.d[v]=y0;
+    } else {
+      uint end=min(count-base,4u);
+      for(uint lane=0u;lane<end;lane++){
+        uint i=base+lane, row=i/cols, col=i-row*cols;
+        float x0=U2F(b0.d[i]);
+        float v0=nn_rsqrt(x0);
+        o0.d[i]=nn_canon(F2U(v0));
+      }
+    }
+    if(groups-v<=stride) break;
+  }
+}
