@@ -33,7 +33,8 @@ def _lazy(module: str, function: str) -> Callable[[argparse.Namespace], int]:
 def _command(commands: Any, name: str, module: str, text: str, example: str) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = commands.add_parser(
         name, help=text, description=text[0].upper() + text[1:] + ".", epilog=f"example: {example}")
-    parser.set_defaults(run=_lazy(module, name.replace("-", "_")))
+    # A command named like a Python keyword or built-in has a function with an underscore behind its name.
+    parser.set_defaults(run=_lazy(module, name + "_" if name in ("import", "list") else name))
     # The same flag before the command keeps its value when it is not given again.
     parser.add_argument("--debug", action="store_true", default=argparse.SUPPRESS,
                         help="show the traceback of an error")
@@ -96,11 +97,39 @@ def _add_expressions(commands: Any) -> None:
 
 
 def _add_cache(commands: Any) -> None:
-    cache = commands.add_parser("cache", help="look at the kernel cache", description="Look at the kernel cache.",
+    cache = commands.add_parser("cache", help="look at and work on the kernel cache",
+                                description="Look at and work on the kernel cache.",
                                 epilog="example: nnk cache path")
     actions = cache.add_subparsers(dest="action", metavar="ACTION", required=True)
-    path = _command(actions, "path", "cache", "print the path of the cache file", "nnk cache path")
-    _json(path)
+    _json(_command(actions, "path", "cache", "print the path of the cache file", "nnk cache path"))
+    _json(_command(actions, "list", "cache", "list the kernels", "nnk cache list --json"))
+    show = _command(actions, "show", "cache", "show one kernel", "nnk cache show v1.cb3d830f25b84895 --output relu.spv")
+    show.add_argument("key", metavar="KEY", help="as nnk cache list prints it")
+    show.add_argument("--output", metavar="F", help="also write the SPIR-V to this file")
+    _json(show)
+    _json(_command(actions, "stats", "cache", "print size, age, versions and damage", "nnk cache stats"))
+    verify = _command(actions, "verify", "cache", "check every entry", "nnk cache verify --repair")
+    verify.add_argument("--repair", action="store_true", help="save the file without what is damaged")
+    _json(verify)
+    explain = _command(actions, "explain", "cache", "say why an expression hits or misses",
+                       'nnk cache explain "tanh(x*w+3)"')
+    explain.add_argument("expression", metavar="EXPR", help="for example: softmax(x @ w) * 2")
+    explain.add_argument("--shape", action="append", default=[], metavar="NAME=N,N",
+                         help="shape of a variable (default: 64,64)")
+    _json(explain)
+    export = _command(actions, "export", "cache", "write kernels to a new file", "nnk cache export base.nnk")
+    export.add_argument("file", metavar="F", help="the new file")
+    export.add_argument("keys", nargs="*", metavar="KEY", help="only these kernels")
+    import_ = _command(actions, "import", "cache", "add the kernels of a file", "nnk cache import base.nnk")
+    import_.add_argument("file", metavar="F", help="a cache file")
+    merge = _command(actions, "merge", "cache", "write the union of cache files to a new file",
+                     "nnk cache merge a.nnk b.nnk --output both.nnk")
+    merge.add_argument("files", nargs="+", metavar="F", help="cache files")
+    merge.add_argument("--output", "-o", required=True, metavar="F", help="the new file")
+    gc = _command(actions, "gc", "cache", "remove kernels by size and age", "nnk cache gc --older-than-days 90")
+    gc.add_argument("--max-mb", type=_number_from(0), metavar="N", help="largest size of the file in 10**6 bytes")
+    gc.add_argument("--older-than-days", type=_number_from(0), metavar="N", help="remove what was not used for longer")
+    _command(actions, "clear", "cache", "remove all kernels", "nnk cache clear")
 
 
 def build_parser() -> argparse.ArgumentParser:

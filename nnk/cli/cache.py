@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
 
 from nnk.cache.location import cache_path
-from nnk.cli.output import print_json
+from nnk.cli.output import print_json, print_table
 
-__all__ = ["path"]
+__all__ = ["clear", "explain", "export", "gc", "import_", "list_", "merge", "path", "show", "stats", "verify"]
+
+_SECONDS_PER_DAY = 86400
 
 
 def path(arguments: argparse.Namespace) -> int:
@@ -17,4 +25,176 @@ def path(arguments: argparse.Namespace) -> int:
         print_json({"path": str(found), "exists": found.exists()})
     else:
         print(found)
+    return 0
+
+
+def _days_ago(day: int) -> int | None:
+    """Return how many days ago a kernel was used, or None where the file does not say."""
+    return max(0, int(time.time() // _SECONDS_PER_DAY) - day) if day else None
+
+
+def _row(info: Any) -> dict[str, Any]:
+    return {**dataclasses.asdict(info), "days_since_use": _days_ago(info.day)}
+
+
+def list_(arguments: argparse.Namespace) -> int:
+    """Print every kernel with its size, state and last use."""
+    from nnk.cache.tools import list_kernels
+    rows = [_row(info) for info in list_kernels(cache_path())]
+    if arguments.json:
+        print_json(rows)
+    else:
+        print_table([(row["key"], row["bytes"], row["state"], "-" if row["days_since_use"] is None else
+                      row["days_since_use"]) for row in rows], ("key", "bytes", "state", "days since use"))
+    return 0
+
+
+def show(arguments: argparse.Namespace) -> int:
+    """Print what is known of one kernel, or write its SPIR-V to a file."""
+    from nnk import spirv
+    from nnk.cache.store import KernelCache
+    from nnk.cache.tools import list_kernels
+    from nnk.errors import CacheError
+    known = {info.key: info for info in list_kernels(cache_path())}
+    info = known.get(arguments.key)
+    with KernelCache(readonly=True) as cache:
+        module = cache.get(arguments.key) if info is not None else None
+    if info is None or module is None:
+        raise CacheError(f"Expected a good kernel {arguments.key} in {cache_path()}, got "
+                         f"{'none' if info is None else info.state}; see nnk cache list", path=cache_path())
+    if arguments.output is not None:
+        Path(arguments.output).write_bytes(module)
+    interface = dataclasses.asdict(spirv.interface_of(module))
+    interface["capabilities"] = sorted(interface["capabilities"])
+    facts = _row(info)
+    if arguments.json:
+        print_json({**facts, "interface": interface})
+    else:
+        print_table([*facts.items(), *interface.items()])
+    return 0
+
+
+def _facts(report: Any) -> dict[str, Any]:
+    """Return the counts of a verified file."""
+    from nnk.cache.files import evidence_of
+    days = [_days_ago(info.day) for info in report.kernels]
+    known = [day for day in days if day is not None]
+    states = Counter(info.state for info in report.kernels)
+    return {
+        "path": str(report.path), "state": report.state, "bytes": report.bytes, "kernels": len(report.kernels),
+        "kernel_bytes": sum(info.bytes for info in report.kernels), "unchecked": states["unchecked"],
+        "damaged": states["damaged"], "compiler": report.compiler, "last_writer": report.generator_version,
+        "generator_versions": dict(Counter(info.key.split(".", 1)[0] for info in report.kernels)),
+        "used_today": sum(day == 0 for day in known), "used_in_7_days": sum(day <= 7 for day in known),
+        "oldest_use_days": max(known, default=None), "damaged_files_kept": len(evidence_of(report.path))}
+
+
+def stats(arguments: argparse.Namespace) -> int:
+    """Print size, age, generator versions and damage of the cache file.
+
+    Hits, misses and compiles belong to a process: ``KernelCache.stats()`` and the report of ``nnk embed`` have them.
+    """
+    from nnk.cache.tools import verify as verify_file
+    facts = _facts(verify_file(cache_path()))
+    if arguments.json:
+        print_json(facts)
+    else:
+        print_table(list(facts.items()))
+    return 0
+
+
+def verify(arguments: argparse.Namespace) -> int:
+    """Check every entry; exit with 1 if anything is wrong. With --repair, save the file without what is damaged."""
+    from nnk.cache.tools import verify as verify_file
+    report = verify_file(cache_path(), repair=arguments.repair)
+    if arguments.json:
+        print_json({**_facts(report), "problems": list(report.problems), "repaired": report.repaired,
+                    "good": report.is_good})
+    else:
+        for problem in report.problems:
+            print(problem)
+        state = "good" if report.is_good else ("repaired" if report.repaired else report.state)
+        print(f"{report.path}: {state}, {len(report.kernels)} kernels, {report.bytes} bytes")
+    return 0 if report.is_good or report.repaired else 1
+
+
+def explain(arguments: argparse.Namespace) -> int:
+    """Print for each kernel of an expression whether the cache has it, and if not, what differs from the nearest."""
+    from nnk.cache.store import KernelCache
+    from nnk.cache.tools import list_kernels
+    from nnk.cli.expressions import lowered_steps
+    from nnk.errors import CacheError
+    from nnk.expr.key import explain_key
+    from nnk.generator.version import GENERATOR_VERSION
+    try:
+        stored = list_kernels(cache_path())
+    except CacheError:
+        stored = []
+    with KernelCache(readonly=True) as cache:
+        rows: list[dict[str, Any]] = [{"key": step.key, "verdict": _verdict(step, cache, stored),
+                 "parts": dict(explain_key(step.spec, step.meta.prec_sig, GENERATOR_VERSION))}
+                for step in lowered_steps(arguments.expression, arguments.shape)]
+    if arguments.json:
+        print_json(rows)
+        return 0
+    for row in rows:
+        print(f"{row['key']}: {row['verdict']}")
+        print_table([(f"  {name}", digest) for name, digest in row["parts"].items()])
+    return 0
+
+
+def _verdict(step: Any, cache: Any, stored: list[Any]) -> str:
+    """Say whether the cache has the kernel of ``step``, or which part of the key keeps it from a hit."""
+    if cache.get(step.key, identity=step.identity) is not None:
+        return "hit"
+    same = [info for info in stored if info.key == step.key]
+    if same and same[0].state != "good":
+        return f"miss: the entry is {same[0].state}"
+    if same:
+        return (f"miss: another kernel has this key (identity {same[0].identity}, expected {step.identity.hex()})")
+    structure = step.key.split(".", 1)[1]
+    others = sorted(info.key.split(".", 1)[0] for info in stored if info.key.split(".", 1)[1] == structure)
+    if others:
+        return f"miss: only generator versions {', '.join(others)} have it"
+    return f"miss: none of {len(stored)} kernels has this structure"
+
+
+def export(arguments: argparse.Namespace) -> int:
+    """Write the kernels, or only the named ones, to a new cache file."""
+    from nnk.cache.tools import export as export_file
+    count = export_file(cache_path(), Path(arguments.file), arguments.keys or None)
+    print(f"{count} kernels to {arguments.file}", file=sys.stderr)
+    return 0
+
+
+def import_(arguments: argparse.Namespace) -> int:
+    """Add the kernels of a file that the cache does not have."""
+    from nnk.cache.tools import import_ as import_file
+    count = import_file(Path(arguments.file), cache_path())
+    print(f"{count} kernels from {arguments.file}", file=sys.stderr)
+    return 0
+
+
+def merge(arguments: argparse.Namespace) -> int:
+    """Write the union of cache files to a new file."""
+    from nnk.cache.tools import merge as merge_files
+    count = merge_files([Path(source) for source in arguments.files], Path(arguments.output))
+    print(f"{count} kernels to {arguments.output}", file=sys.stderr)
+    return 0
+
+
+def gc(arguments: argparse.Namespace) -> int:
+    """Remove kernels by size and age, and leftovers of dead writers."""
+    from nnk.cache.tools import gc as collect
+    max_bytes = None if arguments.max_mb is None else arguments.max_mb * 10**6
+    count = collect(cache_path(), max_bytes=max_bytes, older_than_days=arguments.older_than_days)
+    print(f"{count} kernels removed", file=sys.stderr)
+    return 0
+
+
+def clear(_: argparse.Namespace) -> int:
+    """Remove all kernels."""
+    from nnk.cache.tools import clear as clear_file
+    count = clear_file(cache_path())
+    print(f"{count} kernels removed", file=sys.stderr)
     return 0

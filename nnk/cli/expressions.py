@@ -11,11 +11,12 @@ from nnk.cli.parser import names_in, parse_shapes, tensor_of
 from nnk.engines.base import Engine
 from nnk.engines.explain import explain as explain_tensor
 from nnk.engines.parity import SUITE, compare, digest, special_values
+from nnk.engines.schedule import Step
 from nnk.engines.select import cpu_engine, get_engine
 from nnk.errors import ParityError, ShapeError
 from nnk.expr.node import Tensor
 
-__all__ = ["explain", "parity"]
+__all__ = ["explain", "lowered_steps", "parity"]
 
 _DEFAULT_SHAPE = (64, 64)
 
@@ -35,6 +36,13 @@ def _tensor(text: str, shapes: dict[str, tuple[int, ...]], engine: Engine, seed:
     variables = {name: engine.array(special_values(shapes.get(name, _DEFAULT_SHAPE), seed + index))
                  for index, name in enumerate(names_in(text))}
     return tensor_of(text, variables)
+
+
+def lowered_steps(text: str, shape_options: list[str]) -> list[Step]:
+    """Return the kernels of an expression, each once; no device is opened for it."""
+    tensor = _tensor(text, _shapes_of(shape_options, [text]), cpu_engine(), 0)
+    steps, _ = cpu_engine().schedule([tensor])
+    return list({step.key: step for step in steps.steps}.values())
 
 
 def explain(arguments: argparse.Namespace) -> int:
