@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from nnk import ops
 from nnk.errors import LimitError, UnsupportedOpError
 from nnk.expr.spec import ExprSpec
-from nnk.numerics import REDUCE_CHUNK
+from nnk.numerics import REDUCE_CHUNK, REDUCE_LANES
 
 __all__ = ["MAX_PUSH_WORDS", "KernelMeta", "Launch", "group_count_of", "kernel_meta_of", "loop_count_of",
            "pack_words", "reduce_axis_of"]
@@ -237,16 +237,21 @@ def group_count_of(meta: KernelMeta, launch: Launch) -> int:
 def loop_count_of(meta: KernelMeta, launch: Launch, group_count: int) -> int:
     """Return an upper bound of the loop iterations of one thread, nested loops added up.
 
-    llvmpipe silently ends loops after 65535 iterations of a thread in all; see :mod:`nnk.vk`.
+    llvmpipe silently ends loops after 65535 iterations of a thread in all; see :mod:`nnk.engines.gpu`. It counts a
+    loop's last test as an iteration, and runs the loops of a branch that no thread takes once.
     """
-    if meta.form == "elementwise":
-        return 5 * _ceil_div(group_count_of(meta, launch), group_count)
     rounds = _ceil_div(group_count_of(meta, launch), group_count)
+    if meta.form == "elementwise":
+        return 1 + 6 * rounds
     if meta.form == "matmul":
-        # Each step of k: the products, two fetches of at most 4 x 4 elements; then 16 quads of 4 results.
-        return rounds * (_ceil_div(launch.mm_k, MATMUL_STEP) * (MATMUL_STEP + 41) + 81)
-    passes = 2 + launch.cols // ROW_THREADS
-    # A tree has at most 8 steps, of which the ones inside a thread visit at most 7 lanes.
-    chunks = 2 + launch.cols // REDUCE_CHUNK
-    reduces = max(1, meta.reduce_count)
-    return rounds * (reduces * (passes + chunks * 40) + (1 if launch.vector_out else passes))
+        # Each step of k: the products, and two fetches of 4 x 4 elements, each with a branch not taken.
+        step = 1 + (MATMUL_STEP + 1) + 2 * 28
+        # Then 16 quads of 4 results.
+        return 1 + rounds * (_ceil_div(launch.mm_k, MATMUL_STEP) * step + 17 + 16 * 5 + 3)
+    chunks = _ceil_div(launch.cols, REDUCE_CHUNK)
+    lanes = REDUCE_LANES // ROW_THREADS
+    # A thread adds its lanes one after the other; a tree takes 21 iterations. Chunks of chunks have two more trees.
+    # A maximum takes less: one loop over the same elements and one tree.
+    reduction = lanes * _ceil_div(launch.cols, REDUCE_LANES) + chunks * (2 * lanes + 27) + 45
+    store = 1 if launch.vector_out else _ceil_div(launch.cols, ROW_THREADS)
+    return 1 + rounds * (max(1, meta.reduce_count) * reduction + store + 3)
