@@ -90,5 +90,5 @@ def test_a_wrong_bit_is_found() -> None:
     program.steps = [np.ones((2, 3), np.float32), Call("neg", (0,))]
     program.outputs = [1]
     check(program, nnk.engine("cpu"))
-    with pytest.raises(AssertionError, match="v1 on .*6 of 6 differ, first at 0: 0xbf800001, expected 0xbf800000"):
+    with pytest.raises(AssertionError, match=r"v1 on .*6 of 6 differ, first at 0: 0xbf800001, expected 0xbf800000"):
         check(program, OneBitOff())
