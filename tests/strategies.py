@@ -54,7 +54,7 @@ def float_bits() -> st.SearchStrategy[int]:
 def random_bits(rand: Random) -> int:
     choice = rand.randrange(4)
     if choice == 0:
-        return rand.choice(CONSTANTS)
+        return rand.choice(CONSTANTS if rand.randrange(2) else CONSTANTS[:3])
     if choice == 1:
         return rand.choice(SPECIAL_BITS)
     return rand.getrandbits(32) if choice == 2 else rand.randrange(0x3C000000, 0x44000000)
@@ -113,6 +113,7 @@ class ProgramBuilder:
 
     def __init__(self, rand: Random, num_regs: int, leaves: list[Operand], reduces: tuple[int, ...]) -> None:
         self.rand, self.leaves, self.reduces = rand, leaves, reduces
+        self.constants = [leaf for leaf in leaves if leaf.kind == rules.CONST]
         registers = list(range(num_regs))
         rand.shuffle(registers)
         held_back = min(len(registers) // 3, 4) if reduces else 0
@@ -137,6 +138,12 @@ class ProgramBuilder:
             # The same instruction once more: food for common subexpressions and max(x, x).
             old = rand.choice(self.instrs)
             op, operands = old.op, [old.a, old.b, old.c][:rules.ARITY[old.op]]
+        elif self.constants and rand.randrange(4) == 0:
+            # A constant beside a value: food for the identities.
+            op = rand.choice((rules.ADD, rules.SUB, rules.MUL, rules.DIV, rules.SELECT))
+            operands = [rand.choice(self.constants), *(self.operand() for _ in range(rules.ARITY[op] - 1))]
+            if op != rules.SELECT:
+                rand.shuffle(operands)
         else:
             op = rand.choice(self.reduces) if self.reduce_registers and rand.randrange(4) == 0 else \
                 rand.choice(OPS).code
