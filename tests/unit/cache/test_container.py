@@ -195,6 +195,20 @@ def test_a_flipped_bit_in_every_byte(tmp_path: Path) -> None:
     assert lost_most == 1
 
 
+@pytest.mark.parametrize("field", ["check", "used", "identity", "kernel"])
+def test_a_wrong_address_or_length_costs_nothing(tmp_path: Path, field: str) -> None:
+    """Head and block say the same thing twice: one of them may be wrong."""
+    wanted = entries(3)
+    data = file_of(wanted)
+    good = {name: entry.spirv for name, entry in wanted.items()}
+    head = data.index(f"{field}.{key(1)}".encode()) + len(f"{field}.{key(1)}") + 1
+    block = struct.unpack_from("<Q", data, head)[0]
+    for at in (head, head + 1, head + 7, block, block + 7):
+        changed = bytearray(data)
+        changed[at] ^= 8
+        assert outcomes(tmp_path, changed) == good, at
+
+
 def test_every_truncation(tmp_path: Path) -> None:
     wanted = entries(2, words=6)
     data = file_of(wanted)

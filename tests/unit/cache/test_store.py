@@ -6,7 +6,7 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -218,37 +218,62 @@ def test_a_burst_is_written_by_the_timer(path: Path, monkeypatch: pytest.MonkeyP
     cache.close()
 
 
-def test_two_thousand_misses_write_little(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Slow misses, one in 0.6 s: the pause between writes grows. Time is a number here."""
-    now = 1000.0
-    timers: list[tuple[float, threading.Timer]] = []
+class FakeClock:
+    """Time and timers of the store as numbers."""
 
-    class FakeTimer:
-        def __init__(self, wait_s: float, call: object) -> None:
-            self.due, self.call, self.daemon = now + wait_s, call, False
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        self.timers: list[tuple[float, Callable[[], None]]] = []
+        clock = self
 
-        def start(self) -> None:
-            timers.append((self.due, self))  # type: ignore[arg-type]
+        class Timer:
+            daemon = False
 
-        def cancel(self) -> None:
-            timers.clear()
+            def __init__(self, wait_s: float, call: Callable[[], None]) -> None:
+                self.due, self.call = clock.now + wait_s, call
 
-    monkeypatch.setattr(store.time, "monotonic", lambda: now)
-    monkeypatch.setattr(store.threading, "Timer", FakeTimer)
-    monkeypatch.setattr(files.os, "fsync", lambda fd: None)
+            def start(self) -> None:
+                clock.timers.append((self.due, self.call))
+
+            def cancel(self) -> None:
+                clock.timers.clear()
+
+        monkeypatch.setattr(store.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(store.threading, "Timer", Timer)
+        monkeypatch.setattr(files.os, "fsync", lambda fd: None)
+
+    def pass_s(self, seconds: float) -> None:
+        self.now += seconds
+        for due, call in list(self.timers):
+            if due <= self.now:
+                self.timers.clear()
+                call()
+
+
+def test_two_thousand_slow_misses_write_little(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One miss in 0.6 s: the pause between writes grows."""
+    clock = FakeClock(monkeypatch)
     cache = KernelCache(path)
     for number in range(2000):
         cache.put(key(number), spirv(number, words=500))
-        now += 0.6
-        for due, timer in list(timers):
-            if due <= now:
-                timers.clear()
-                timer.call()  # type: ignore[attr-defined]
+        clock.pass_s(0.6)
     cache.close()
-    stats = cache.stats()
     assert len(stored(path)) == 2000
-    assert stats.written_bytes <= 20 * path.stat().st_size
-    monkeypatch.undo()
+    assert cache.stats().written_bytes <= 20 * path.stat().st_size
+
+
+def test_many_lone_misses_have_a_budget(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One miss in ten seconds is written at once, until that has cost enough."""
+    clock = FakeClock(monkeypatch)
+    cache = KernelCache(path)
+    for number in range(300):
+        cache.put(key(number), spirv(number, words=500))
+        if number < 10:
+            assert len(stored(path)) == number + 1
+        clock.pass_s(10.0)
+    assert 20 < cache.stats().flushes < 120
+    cache.close()
+    assert len(stored(path)) == 300
 
 
 def test_use_is_recorded_once_a_day(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
