@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from nnk import config
-from nnk.cache import location
+from nnk.cache import location, store
 from nnk.cache.store import KernelCache
 from nnk.errors import CacheError
 from tests.kernels import key, spirv
@@ -97,17 +97,27 @@ def test_no_home_no_user_no_path(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     assert report["path"].startswith(f"{folder}/nnk-")
 
 
-def test_a_read_only_folder_gives_all_hits(folder: Path) -> None:
+def test_a_read_only_folder_gives_all_hits(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no attempt to write, although the kernels were last used on another day."""
     path = folder / "kernels.nnk"
+    monkeypatch.setattr(store, "_today", lambda: 20_000)
     fill(path, 1, 2, 3)
+    monkeypatch.undo()
     path.chmod(0o644)
     before = sorted(os.listdir(folder))
+    attempts: list[object] = []
+    real_access = os.access
 
     def work() -> dict[str, Any]:
-        return use(path, 1, 2, 3)
+        monkeypatch.setattr(store, "save", lambda *args, **more: attempts.append(args))
+        if os.geteuid() == 0:
+            raise AssertionError("root may write everywhere")
+        return {"attempts": len(attempts), **use(path, 1, 2, 3), "later": len(attempts)}
 
+    if os.geteuid() != 0:
+        monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK and real_access(path, mode))
     report = in_child(work, user=STRANGER)
-    assert report == {"first": [True] * 3, "second": [True] * 3, "warnings": []}
+    assert report == {"attempts": 0, "later": 0, "first": [True] * 3, "second": [True] * 3, "warnings": []}
     assert sorted(os.listdir(folder)) == before
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 from pathlib import Path
@@ -90,3 +91,26 @@ def test_a_forked_child_does_not_keep_the_lock(tmp_path: Path) -> None:
         os.waitpid(child, 0)
         os.close(read)
         os.close(write)
+
+
+def test_a_child_of_a_dead_holder_does_not_keep_the_lock(tmp_path: Path) -> None:
+    """The holder forks and is killed in its block; the grandchild lives on."""
+    read, write = os.pipe()
+    told, tell = os.pipe()
+    holder = os.fork()
+    if holder == 0:
+        with lock.locked(tmp_path / "k.nnk", 1.0):
+            if os.fork() == 0:
+                os.write(tell, b"x")
+                os.read(read, 1)
+                os._exit(0)
+            os.read(told, 1)
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(holder, 0)
+    try:
+        with lock.locked(tmp_path / "k.nnk", 0.0):
+            pass
+    finally:
+        os.write(write, b"x")
+        for fd in (read, write, told, tell):
+            os.close(fd)
