@@ -19,7 +19,7 @@ from nnk.errors import DeviceError, NoDeviceError
 from nnk.expr.meta import KernelMeta
 from nnk.vk import instance
 from nnk.vk.instance import DeviceInfo
-from nnk.vk.loader import ffi, lib, vk
+from nnk.vk.loader import ffi, lib
 from nnk.vk.memory import MIN_ALIGNMENT, Memory
 from nnk.vk.pipeline import PipelineBuilder
 from nnk.vk.result import check
@@ -92,16 +92,16 @@ class Device:
     def _create(self, physical: Any, family: int) -> Any:
         priority = ffi.new("float*", 1.0)
         queue = ffi.new("VkDeviceQueueCreateInfo*", {
-            "sType": vk.VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO, "queueFamilyIndex": family, "queueCount": 1,
+            "sType": lib.VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO, "queueFamilyIndex": family, "queueCount": 1,
             "pQueuePriorities": priority,
         })
         features = ffi.new("VkPhysicalDeviceVulkan12Features*", {
-            "sType": vk.VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES, "timelineSemaphore": 1,
+            "sType": lib.VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES, "timelineSemaphore": 1,
         })
         names = [ffi.new("char[]", _PUSH_DESCRIPTOR.encode())] if self.push_descriptors else []
         extensions = ffi.new("char*[]", names)
         request = ffi.new("VkDeviceCreateInfo*", {
-            "sType": vk.VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO, "pNext": features, "queueCreateInfoCount": 1,
+            "sType": lib.VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO, "pNext": features, "queueCreateInfoCount": 1,
             "pQueueCreateInfos": queue, "enabledExtensionCount": len(names), "ppEnabledExtensionNames": extensions,
         })
         handle = ffi.new("VkDevice*")
@@ -273,8 +273,8 @@ def _compute_family(physical: Any, info: DeviceInfo) -> int:
     families = ffi.new("VkQueueFamilyProperties[]", max(count[0], 1))
     lib.vkGetPhysicalDeviceQueueFamilyProperties(physical, count, families)
     compute: Sequence[int] = [index for index in range(count[0])
-                              if families[index].queueFlags & vk.VK_QUEUE_COMPUTE_BIT]
-    alone = [index for index in compute if not families[index].queueFlags & vk.VK_QUEUE_GRAPHICS_BIT]
+                              if families[index].queueFlags & lib.VK_QUEUE_COMPUTE_BIT]
+    alone = [index for index in compute if not families[index].queueFlags & lib.VK_QUEUE_GRAPHICS_BIT]
     if not compute:
         raise NoDeviceError(f"{info.name} has no compute queue", hints=["choose another device with NNK_DEVICE"])
     return (alone or compute)[0]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
 from nnk.errors import NoDeviceError
-from nnk.vk.loader import HINTS, ffi, lib, vk
+from nnk.vk.loader import HINTS, ffi, lib
 from nnk.vk.result import check
 
 __all__ = ["DeviceInfo", "physical_devices", "physical_handle", "select"]
@@ -111,15 +111,15 @@ def register(device: _Closable) -> None:
 def _create_instance() -> Any:
     name = ffi.new("char[]", b"nnk")
     application = ffi.new("VkApplicationInfo*", {
-        "sType": vk.VK_STRUCTURE_TYPE_APPLICATION_INFO, "pApplicationName": name, "pEngineName": name,
+        "sType": lib.VK_STRUCTURE_TYPE_APPLICATION_INFO, "pApplicationName": name, "pEngineName": name,
         "apiVersion": MIN_API_VERSION[0] << 22 | MIN_API_VERSION[1] << 12,
     })
     info = ffi.new("VkInstanceCreateInfo*", {
-        "sType": vk.VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO, "pApplicationInfo": application,
+        "sType": lib.VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO, "pApplicationInfo": application,
     })
     handle = ffi.new("VkInstance*")
     code = lib.vkCreateInstance(info, ffi.NULL, handle)
-    if code == vk.VK_ERROR_INCOMPATIBLE_DRIVER:
+    if code == lib.VK_ERROR_INCOMPATIBLE_DRIVER:
         raise _no_device("The Vulkan loader finds no driver")
     check("vkCreateInstance", code)
     return handle[0]
@@ -154,7 +154,7 @@ def _memory_bytes_of(handle: Any) -> int:
     memory = ffi.new("VkPhysicalDeviceMemoryProperties*")
     lib.vkGetPhysicalDeviceMemoryProperties(handle, memory)
     heaps = [memory.memoryHeaps[index] for index in range(memory.memoryHeapCount)]
-    local = [heap.size for heap in heaps if heap.flags & vk.VK_MEMORY_HEAP_DEVICE_LOCAL_BIT]
+    local = [heap.size for heap in heaps if heap.flags & lib.VK_MEMORY_HEAP_DEVICE_LOCAL_BIT]
     return int(max(local or [heap.size for heap in heaps], default=0))
 
 
@@ -163,21 +163,21 @@ def _describe(index: int, handle: Any) -> DeviceInfo:
     chain: dict[str, Any] = {}
     following = ffi.NULL
     parts = [("float", "VkPhysicalDeviceFloatControlsProperties",
-              vk.VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FLOAT_CONTROLS_PROPERTIES),
-             ("driver", "VkPhysicalDeviceDriverProperties", vk.VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_DRIVER_PROPERTIES),
-             ("id", "VkPhysicalDeviceIDProperties", vk.VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_ID_PROPERTIES),
+              lib.VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FLOAT_CONTROLS_PROPERTIES),
+             ("driver", "VkPhysicalDeviceDriverProperties", lib.VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_DRIVER_PROPERTIES),
+             ("id", "VkPhysicalDeviceIDProperties", lib.VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_ID_PROPERTIES),
              ("sizes", "VkPhysicalDeviceMaintenance3Properties",
-              vk.VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_3_PROPERTIES),
+              lib.VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_3_PROPERTIES),
              ("subgroup", "VkPhysicalDeviceSubgroupProperties",
-              vk.VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_PROPERTIES)]
+              lib.VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_PROPERTIES)]
     if "VK_KHR_push_descriptor" in extensions:
         parts.append(("push", "VkPhysicalDevicePushDescriptorPropertiesKHR",
-                      vk.VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PUSH_DESCRIPTOR_PROPERTIES_KHR))
+                      lib.VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PUSH_DESCRIPTOR_PROPERTIES_KHR))
     for key, struct_name, structure_type in parts:
         chain[key] = ffi.new(f"{struct_name}*", {"sType": structure_type, "pNext": following})
         following = chain[key]
     whole = ffi.new("VkPhysicalDeviceProperties2*",
-                    {"sType": vk.VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, "pNext": following})
+                    {"sType": lib.VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, "pNext": following})
     lib.vkGetPhysicalDeviceProperties2(handle, whole)
     properties = whole.properties
     limits: dict[str, int | tuple[int, ...]] = {name: int(getattr(properties.limits, name)) for name in _LIMITS}

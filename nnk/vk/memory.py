@@ -15,7 +15,7 @@ from nnk._fast.dispatch import Recorder
 from nnk._fast.spans import Buffer, Span
 from nnk.errors import DeviceError, LimitError, OutOfDeviceMemoryError
 from nnk.vk.instance import DeviceInfo
-from nnk.vk.loader import ffi, lib, vk
+from nnk.vk.loader import ffi, lib
 from nnk.vk.result import check
 from nnk.vk.submit import address_of
 
@@ -32,9 +32,9 @@ MIN_ALIGNMENT = 64
 STAGING_CHUNKS = 4
 STAGING_CHUNK_BYTES = 4 << 20
 
-_HOST = vk.VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | vk.VK_MEMORY_PROPERTY_HOST_COHERENT_BIT
-_CACHED = vk.VK_MEMORY_PROPERTY_HOST_CACHED_BIT
-_LOCAL = vk.VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT
+_HOST = lib.VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | lib.VK_MEMORY_PROPERTY_HOST_COHERENT_BIT
+_CACHED = lib.VK_MEMORY_PROPERTY_HOST_CACHED_BIT
+_LOCAL = lib.VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT
 
 
 class Block:
@@ -114,9 +114,9 @@ class BlockAllocator:
             If the device has no room for it.
         """
         info = ffi.new("VkBufferCreateInfo*", {
-            "sType": vk.VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO, "size": size,
-            "usage": vk.VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | vk.VK_BUFFER_USAGE_TRANSFER_SRC_BIT
-            | vk.VK_BUFFER_USAGE_TRANSFER_DST_BIT,
+            "sType": lib.VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO, "size": size,
+            "usage": lib.VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | lib.VK_BUFFER_USAGE_TRANSFER_SRC_BIT
+            | lib.VK_BUFFER_USAGE_TRANSFER_DST_BIT,
         })
         buffer = ffi.new("VkBuffer*")
         check("vkCreateBuffer", lib.vkCreateBuffer(self._device, info, ffi.NULL, buffer))
@@ -126,7 +126,7 @@ class BlockAllocator:
             needs = ffi.new("VkMemoryRequirements*")
             lib.vkGetBufferMemoryRequirements(self._device, buffer[0], needs)
             request = ffi.new("VkMemoryAllocateInfo*", {
-                "sType": vk.VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO, "allocationSize": needs.size,
+                "sType": lib.VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO, "allocationSize": needs.size,
                 "memoryTypeIndex": self._memory_type,
             })
             check("vkAllocateMemory", lib.vkAllocateMemory(self._device, request, ffi.NULL, memory))

@@ -13,7 +13,7 @@ from nnk._fast import dispatch
 from nnk.errors import LimitError
 from nnk.expr.meta import KernelMeta
 from nnk.vk.instance import DeviceInfo
-from nnk.vk.loader import ffi, lib, vk
+from nnk.vk.loader import ffi, lib
 from nnk.vk.result import check
 from nnk.vk.submit import address_of
 
@@ -36,7 +36,7 @@ class PipelineBuilder:
         self._cache = ffi.new("VkPipelineCache*")
         data = ffi.from_buffer("char[]", cache_data) if cache_data else ffi.NULL
         cache_info = ffi.new("VkPipelineCacheCreateInfo*", {
-            "sType": vk.VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO, "initialDataSize": len(cache_data),
+            "sType": lib.VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO, "initialDataSize": len(cache_data),
             "pInitialData": data,
         })
         check("vkCreatePipelineCache", lib.vkCreatePipelineCache(device, cache_info, ffi.NULL, self._cache))
@@ -90,19 +90,19 @@ class PipelineBuilder:
 
     def _make_layouts(self, binding_count: int, push_bytes: int, push_descriptors: bool) -> tuple[Any, Any]:
         bindings = ffi.new("VkDescriptorSetLayoutBinding[]", [
-            {"binding": index, "descriptorType": vk.VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, "descriptorCount": 1,
-             "stageFlags": vk.VK_SHADER_STAGE_COMPUTE_BIT} for index in range(binding_count)])
+            {"binding": index, "descriptorType": lib.VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, "descriptorCount": 1,
+             "stageFlags": lib.VK_SHADER_STAGE_COMPUTE_BIT} for index in range(binding_count)])
         set_info = ffi.new("VkDescriptorSetLayoutCreateInfo*", {
-            "sType": vk.VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_CREATE_INFO, "bindingCount": binding_count,
+            "sType": lib.VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_CREATE_INFO, "bindingCount": binding_count,
             "pBindings": bindings,
-            "flags": vk.VK_DESCRIPTOR_SET_LAYOUT_CREATE_PUSH_DESCRIPTOR_BIT_KHR if push_descriptors else 0,
+            "flags": lib.VK_DESCRIPTOR_SET_LAYOUT_CREATE_PUSH_DESCRIPTOR_BIT_KHR if push_descriptors else 0,
         })
         set_layout = ffi.new("VkDescriptorSetLayout*")
         check("vkCreateDescriptorSetLayout",
               lib.vkCreateDescriptorSetLayout(self._device, set_info, ffi.NULL, set_layout))
-        ranges = ffi.new("VkPushConstantRange*", {"stageFlags": vk.VK_SHADER_STAGE_COMPUTE_BIT, "size": push_bytes})
+        ranges = ffi.new("VkPushConstantRange*", {"stageFlags": lib.VK_SHADER_STAGE_COMPUTE_BIT, "size": push_bytes})
         info = ffi.new("VkPipelineLayoutCreateInfo*", {
-            "sType": vk.VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO, "setLayoutCount": 1,
+            "sType": lib.VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO, "setLayoutCount": 1,
             "pSetLayouts": set_layout, "pushConstantRangeCount": int(push_bytes > 0), "pPushConstantRanges": ranges,
         })
         layout = ffi.new("VkPipelineLayout*")
@@ -116,7 +116,7 @@ class PipelineBuilder:
         words = ffi.new("uint32_t[]", len(spirv) // 4)
         ffi.memmove(words, spirv, len(spirv))
         info = ffi.new("VkShaderModuleCreateInfo*", {
-            "sType": vk.VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO, "codeSize": len(spirv), "pCode": words,
+            "sType": lib.VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO, "codeSize": len(spirv), "pCode": words,
         })
         module = ffi.new("VkShaderModule*")
         check("vkCreateShaderModule", lib.vkCreateShaderModule(self._device, info, ffi.NULL, module))
@@ -124,9 +124,9 @@ class PipelineBuilder:
 
     def _pipeline(self, module: Any, layout: Any) -> Any:
         info = ffi.new("VkComputePipelineCreateInfo*", {
-            "sType": vk.VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO, "layout": layout,
-            "stage": {"sType": vk.VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO,
-                      "stage": vk.VK_SHADER_STAGE_COMPUTE_BIT, "module": module, "pName": self._entry_name},
+            "sType": lib.VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO, "layout": layout,
+            "stage": {"sType": lib.VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO,
+                      "stage": lib.VK_SHADER_STAGE_COMPUTE_BIT, "module": module, "pName": self._entry_name},
         })
         pipeline = ffi.new("VkPipeline*")
         check("vkCreateComputePipelines",

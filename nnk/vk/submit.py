@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from nnk._fast import dispatch
-from nnk.vk.loader import ffi, lib, vk
+from nnk.vk.loader import ffi, lib
 from nnk.vk.result import check, raise_result
 
 __all__ = ["CommandResources", "address_of"]
@@ -30,24 +30,24 @@ class CommandResources:
         self._descriptor_pools: list[Any] = []
         lib.vkGetDeviceQueue(device, queue_family, 0, self._queue)
         pool_info = ffi.new("VkCommandPoolCreateInfo*", {
-            "sType": vk.VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO, "queueFamilyIndex": queue_family,
-            "flags": vk.VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT,
+            "sType": lib.VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO, "queueFamilyIndex": queue_family,
+            "flags": lib.VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT,
         })
         check("vkCreateCommandPool", lib.vkCreateCommandPool(device, pool_info, ffi.NULL, self._command_pool))
         type_info = ffi.new("VkSemaphoreTypeCreateInfo*", {
-            "sType": vk.VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO,
-            "semaphoreType": vk.VK_SEMAPHORE_TYPE_TIMELINE, "initialValue": 0,
+            "sType": lib.VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO,
+            "semaphoreType": lib.VK_SEMAPHORE_TYPE_TIMELINE, "initialValue": 0,
         })
         semaphore_info = ffi.new("VkSemaphoreCreateInfo*", {
-            "sType": vk.VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO, "pNext": type_info,
+            "sType": lib.VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO, "pNext": type_info,
         })
         check("vkCreateSemaphore", lib.vkCreateSemaphore(device, semaphore_info, ffi.NULL, self._semaphore))
 
     def make_recorder(self, max_groups: int, alignment: int, host_reads: bool) -> dispatch.Recorder:
         """Allocate command buffers and return the Recorder that uses them."""
         info = ffi.new("VkCommandBufferAllocateInfo*", {
-            "sType": vk.VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO, "commandPool": self._command_pool[0],
-            "level": vk.VK_COMMAND_BUFFER_LEVEL_PRIMARY, "commandBufferCount": dispatch.SLOTS,
+            "sType": lib.VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO, "commandPool": self._command_pool[0],
+            "level": lib.VK_COMMAND_BUFFER_LEVEL_PRIMARY, "commandBufferCount": dispatch.SLOTS,
         })
         buffers = ffi.new("VkCommandBuffer[]", dispatch.SLOTS)
         check("vkAllocateCommandBuffers", lib.vkAllocateCommandBuffers(self._device, info, buffers))
@@ -60,11 +60,11 @@ class CommandResources:
     def make_descriptor_pools(self) -> list[int]:
         """Return one descriptor pool for every slot of the Recorder."""
         size = ffi.new("VkDescriptorPoolSize*", {
-            "type": vk.VK_DESCRIPTOR_TYPE_STORAGE_BUFFER,
+            "type": lib.VK_DESCRIPTOR_TYPE_STORAGE_BUFFER,
             "descriptorCount": dispatch.MAX_COMMANDS * dispatch.MAX_BINDINGS,
         })
         info = ffi.new("VkDescriptorPoolCreateInfo*", {
-            "sType": vk.VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO, "maxSets": dispatch.MAX_COMMANDS,
+            "sType": lib.VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO, "maxSets": dispatch.MAX_COMMANDS,
             "poolSizeCount": 1, "pPoolSizes": size,
         })
         for _ in range(dispatch.SLOTS):

@@ -8,7 +8,7 @@ import cffi
 import pytest
 
 from nnk._fast import dispatch
-from nnk.vk.loader import ffi, vk
+from nnk.vk.loader import ffi, lib
 from tests import ROOT
 
 HEADER = (ROOT / "nnk/_fast/csrc/vk_min.h").read_text(encoding="utf-8")
@@ -39,7 +39,7 @@ def vulkan_name(name: str) -> str:
 
 @pytest.mark.parametrize(("name", "value"), CONSTANTS)
 def test_constants_are_those_of_vulkan(name: str, value: str) -> None:
-    assert int(value, 0) == getattr(vk, vulkan_name(name))
+    assert int(value, 0) == getattr(lib, vulkan_name(name))
 
 
 @pytest.mark.parametrize(("body", "name"), STRUCTS, ids=[name for _, name in STRUCTS])

@@ -36,7 +36,9 @@ def test_queue_family(monkeypatch: pytest.MonkeyPatch, families: list[int], chos
         for index, flags in enumerate(families if rows else []):
             rows[index].queueFlags = flags
 
-    monkeypatch.setattr(device_module, "lib", SimpleNamespace(vkGetPhysicalDeviceQueueFamilyProperties=properties))
+    monkeypatch.setattr(device_module, "lib", SimpleNamespace(
+        vkGetPhysicalDeviceQueueFamilyProperties=properties, VK_QUEUE_COMPUTE_BIT=COMPUTE,
+        VK_QUEUE_GRAPHICS_BIT=GRAPHICS))
     if chosen is None:
         with pytest.raises(NoDeviceError, match="no compute queue"):
             device_module._compute_family(None, info_of(0, "x", "cpu"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from nnk._fast import dispatch
 from nnk.errors import OutOfDeviceMemoryError
 from nnk.vk import submit
-from nnk.vk.loader import ffi
+from nnk.vk.loader import ffi, lib
 from nnk.vk.submit import CommandResources, address_of
 
 
@@ -22,6 +21,9 @@ class FakeLibrary:
         self.live: list[str] = []
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("VK_"):
+            return getattr(lib, name)
+
         def call(*arguments: Any) -> int:
             if name == self.failing:
                 return -2
@@ -64,9 +66,8 @@ def test_recorder_gets_the_device_functions(library: FakeLibrary, monkeypatch: p
         asked.append(name.decode())
         return ffi.cast("void*", 0x1000 + len(asked))
 
-    namespace = SimpleNamespace(vkGetDeviceProcAddr=address, vkAllocateCommandBuffers=lambda *arguments: 0)
+    monkeypatch.setattr(library, "vkGetDeviceProcAddr", address, raising=False)
     resources = CommandResources(ffi.NULL, 0)
-    monkeypatch.setattr(submit, "lib", namespace)
     recorder = resources.make_recorder(65535, 64, True)
     assert tuple(asked) == dispatch.FUNCTION_NAMES
     assert (recorder.serial, recorder.completed) == (1, 0)
