@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import time
@@ -10,13 +11,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import xxhash
 
-from nnk import config
+from nnk import config, kvrecord
 from nnk.cache import files, store
 from nnk.cache.container import Snapshot
 from nnk.cache.lock import locked
 from nnk.cache.store import KernelCache
 from nnk.errors import CacheError, CacheLockTimeout, CacheWarning, ConfigError, RecordError
+from tests import ROOT
 from tests.kernels import key, spirv
 
 
@@ -347,7 +350,6 @@ def test_an_empty_file_is_an_empty_cache(path: Path) -> None:
 
 
 def test_unchecked_kernels_are_misses(path: Path) -> None:
-    from tests import ROOT
     path.write_bytes((ROOT / "tests/golden/kvrecord/sample.nnk").read_bytes())
     with KernelCache(path) as cache:
         assert cache.get("v3.366917b6a3da7f00#x") is None
@@ -441,6 +443,56 @@ def test_a_file_cut_while_it_is_open(path: Path, one_warning: list[warnings.Warn
         os.truncate(path, path.stat().st_size - 10)
         assert cache.get(key(2)) is None
         assert cache.get(key(1)) == spirv(1)
+
+
+HOSTILE: dict[str, dict[str, str]] = json.loads((ROOT / "tests/golden/kvrecord/hostile_nnk.json").read_text())
+KERNELS = ("v3.0000000000000001", "v3.0000000000000002")
+#: A kernel without a check is a miss without a word, whatever its value; `tools.verify` tells about strange keys.
+QUIET = {"00_good", "01_zero_bytes", "15_empty_key", "16_key_prefix_only", "25_kernel_empty", "27_kernel_bad_magic",
+         "29_kernel_wrong_type", "30_gen_missing"}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_file(path: Path, name: str) -> None:
+    """Nothing is returned from it, at most one warning is given, and it is repaired or, if newer, left alone."""
+    data = bytes.fromhex(HOSTILE[name]["hex"])
+    path.write_bytes(data)
+    path.chmod(0o600)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with KernelCache(path) as cache:
+            assert [cache.get(kernel) for kernel in KERNELS] == [None, None]
+            cache.put(key(1), spirv(1))
+            assert cache.get(key(1)) == spirv(1)
+    assert len(caught) == (name not in QUIET), [str(item.message) for item in caught]
+    if HOSTILE[name]["must"].startswith("newer"):
+        assert path.read_bytes() == data
+        return
+    assert stored(path) == [key(1)]
+    assert [kept.read_bytes() for kept in files.evidence_of(path)] == ([data] if name not in QUIET else [])
+
+
+@pytest.mark.parametrize(("name", "kept"), [("00_good", [0, 1]), ("25_kernel_empty", [1]), ("27_kernel_bad_magic", [1]),
+                                            ("30_gen_missing", [0]), ("29_kernel_wrong_type", [])])
+def test_hostile_file_with_checks(path: Path, name: str, kept: list[int]) -> None:
+    """The same files as nnk writes them: with a right check for every kernel, good or not."""
+    record = kvrecord.loads(bytes.fromhex(HOSTILE[name]["hex"]))
+    for kernel in KERNELS:
+        value = record.get(f"kernel.{kernel}")
+        record[f"check.{kernel}"] = xxhash.xxh3_64_intdigest(value if isinstance(value, bytes) else b"")
+    path.write_bytes(kvrecord.dumps(record))
+    path.chmod(0o600)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CacheWarning)
+        with KernelCache(path) as cache:
+            assert [n for n, kernel in enumerate(KERNELS) if cache.get(kernel) is not None] == kept
+
+
+def test_a_file_cut_by_one_byte_keeps_the_first_kernel(path: Path, one_warning: list[warnings.WarningMessage]) -> None:
+    fill(path, 1, 2)
+    path.write_bytes(path.read_bytes()[:-1])
+    with KernelCache(path) as cache:
+        assert [cache.get(key(n)) for n in (1, 2)] == [spirv(1), None]
 
 
 # ---- read-only, extra, signed ---------------------------------------------------------------------------------------
