@@ -1,0 +1,178 @@
+"""Kernel meta data: bindings, parameter words, workgroups, and the loops of a thread."""
+
+import dataclasses
+import struct
+
+import numpy as np
+import pytest
+
+import nnk
+from nnk import ops
+from nnk.errors import LimitError, UnsupportedOpError
+from nnk.expr import meta as rules
+from nnk.expr.meta import KernelMeta, Launch, group_count_of, kernel_meta_of, loop_count_of, pack_words
+from nnk.expr.spec import ExprSpec, Instr, Matmul, Operand, ViewSpec
+
+OP = {op.name: op.code for op in ops.OPS}
+VIEW = {view.name: view.code for view in ops.VIEWS}
+KIND = {kind.name: kind.code for kind in ops.OPERANDS}
+IN0 = Operand(KIND["input"], 0)
+
+
+def spec_of(*instrs, views=("linear",), **more):
+    views = tuple(view if isinstance(view, ViewSpec) else ViewSpec(VIEW[view]) for view in views)
+    return ExprSpec(len(instrs), tuple(Instr(OP[op], dst, *operands) for dst, (op, *operands) in enumerate(instrs)), views,
+                    **more)
+
+
+ELEMENTWISE = spec_of(("neg", IN0))
+REDUCE = spec_of(("row_sum", IN0))
+MATMUL = spec_of(views=("linear", "linear"), matmul=Matmul(0, 1))
+
+
+@pytest.mark.parametrize(("spec", "form", "axis", "head", "threads"), [
+    (ELEMENTWISE, "elementwise", -1, 2, 256), (REDUCE, "reduce", 0, 4, 256), (MATMUL, "matmul", -1, 6, 64)])
+def test_forms(spec, form, axis, head, threads):
+    meta = kernel_meta_of(spec)
+    assert (meta.form, meta.reduce_axis, meta.pc_base_fixed, meta.local_size) == (form, axis, head, (threads, 1, 1))
+    assert meta.has_matmul == (form == "matmul")
+
+
+def test_words_come_in_the_documented_order():
+    spec = spec_of(("mul", IN0, Operand(KIND["const"], 0)), ("add", Operand(0, 0), Operand(KIND["input"], 1)),
+                   ("add", Operand(0, 1), Operand(KIND["rparam"], 0)), ("add", Operand(0, 2), Operand(KIND["input"], 2)),
+                   views=("row_mod", ViewSpec(VIEW["strided"], 0, 3), "row_access"), const_bits=(0x40000000,),
+                   rparam_bits=(0x3F000000,))
+    meta = kernel_meta_of(spec)
+    assert meta.view_param_offsets == (2, 3, 10)
+    assert (meta.view_param_count, meta.const_offset, meta.rparam_offset, meta.param_words) == (10, 12, 13, 14)
+    launch = Launch(5, 7, ((3,), (1, 2, 3, 4, 5, 6, 0xFFFFFFFF), (8, 9)), (0x40000000,), (0x3F000000,))
+    words = struct.unpack("<14I", pack_words(meta, launch))
+    assert words == (35, 7, 3, 1, 2, 3, 4, 5, 6, 0xFFFFFFFF, 8, 9, 0x40000000, 0x3F000000)
+
+
+def test_heads_of_forms():
+    launch = Launch(6, 4, ((),), vector_out=True)
+    assert struct.unpack("<4I", pack_words(kernel_meta_of(REDUCE), launch)) == (24, 4, 6, 1)
+    launch = Launch(6, 4, ((), ()), mm_k=9, mm_batch=2, mm_trans=3)
+    assert struct.unpack("<6I", pack_words(kernel_meta_of(MATMUL), launch)) == (24, 4, 6, 9, 2, 3)
+    assert (launch.out_count, Launch(6, 4, ((),), vector_out=True).out_count) == (24, 6)
+
+
+def test_parameters_move_to_a_buffer_beyond_128_bytes():
+    wide = ViewSpec(VIEW["strided"], 0, 7)
+    for count, in_buffer in ((2, False), (3, True)):
+        terms = [("neg", IN0)] + [("add", Operand(0, n - 1), Operand(KIND["input"], n)) for n in range(1, count)]
+        meta = kernel_meta_of(spec_of(*terms, views=[wide] * count))
+        assert (meta.param_words, meta.params_in_buffer) == (2 + 15 * count, in_buffer)
+        assert meta.binding_count == count + 1 + in_buffer
+
+
+def test_exactly_32_words_are_push_constants():
+    meta = dataclasses.replace(kernel_meta_of(ELEMENTWISE), const_count=30)
+    assert (meta.param_words, meta.params_in_buffer) == (32, False)
+    assert dataclasses.replace(meta, const_count=31).params_in_buffer
+
+
+@pytest.mark.parametrize(("views", "operand", "width"), [
+    (("linear",), IN0, 4), (("row_broadcast",), IN0, 4), (("col_broadcast",), IN0, 4), (("row_mod",), IN0, 1),
+    ((ViewSpec(VIEW["strided"], 0, 3),), IN0, 1), ((), Operand(KIND["row"], 0), 1), ((), Operand(KIND["col"], 0), 1),
+    ((), Operand(KIND["const"], 0), 4)])
+def test_vector_width(views, operand, width):
+    assert kernel_meta_of(spec_of(("neg", operand), views=views, const_bits=(0,))).vec_width == width
+
+
+def test_vector_width_ignores_unused_operands():
+    spec = ExprSpec(1, (Instr(OP["neg"], 0, IN0, Operand(KIND["row"], 0)),), (ViewSpec(VIEW["linear"]),))
+    assert kernel_meta_of(spec).vec_width == 4
+
+
+@pytest.mark.parametrize(("spec", "text"), [
+    (spec_of(("col_sum", IN0)), "does not run a column reduction in one kernel"),
+    (spec_of(("row_sum", IN0), ("col_sum", IN0)), "row and column reductions"),
+    (spec_of(("row_sum", IN0), views=("linear", "linear"), matmul=Matmul(0, 1)), "a row reduction over a matmul"),
+    (spec_of(("neg", IN0), views=("col_reduce_sum",)), "a column reduction")])
+def test_what_this_version_does_not_run(spec, text):
+    with pytest.raises(UnsupportedOpError, match=text):
+        kernel_meta_of(spec)
+
+
+def test_precisions_and_folds_are_refused():
+    from tests import folds
+    with pytest.raises(UnsupportedOpError, match="Expected precision signature 0, got 0x1"):
+        kernel_meta_of(ELEMENTWISE, 1)
+    with pytest.raises(UnsupportedOpError, match="encodes folds but does not run them yet"):
+        kernel_meta_of(folds.row_max(8))
+
+
+@pytest.mark.parametrize(("views", "instrs", "axis"), [
+    (("linear",), [("neg", IN0)], -1), (("linear",), [("row_max", IN0)], 0), (("linear",), [("col_max", IN0)], 1),
+    (("row_reduce_sum",), [("neg", IN0)], 0), (("col_reduce_max",), [("neg", IN0)], 1),
+    (("col_reduce_max",), [("row_sum", IN0)], -2)])
+def test_reduce_axis(views, instrs, axis):
+    assert rules.reduce_axis_of(spec_of(*instrs, views=views)) == axis
+
+
+def test_index_slots():
+    take = ViewSpec(VIEW["take"], 0, 1)
+    assert rules.index_slots_of(spec_of(("neg", IN0), views=(take, "row_broadcast"))) == {1}
+    assert rules.index_slots_of(ELEMENTWISE) == set()
+
+
+def test_too_many_elements_for_32_bits():
+    with pytest.raises(LimitError, match="at most 4294967295 elements in one kernel, got 65536 x 65536") as caught:
+        pack_words(kernel_meta_of(ELEMENTWISE), Launch(65536, 65536, ((),)))
+    assert (caught.value.requested, caught.value.maximum) == (2**32, 2**32 - 1)
+    assert pack_words(kernel_meta_of(ELEMENTWISE), Launch(1, 2**32 - 1, ((),)))[:4] == b"\xff" * 4
+
+
+# ------------------------------------------------------------------------------------------------- work
+
+@pytest.mark.parametrize(("rows", "cols", "groups"), [(1, 1, 1), (1, 1024, 1), (1, 1025, 2), (100, 100, 10)])
+def test_groups_of_elementwise(rows, cols, groups):
+    assert group_count_of(kernel_meta_of(ELEMENTWISE), Launch(rows, cols, ((),))) == groups
+
+
+@pytest.mark.parametrize(("rows", "groups"), [(1, 1), (8, 1), (9, 2), (80, 10)])
+def test_groups_of_reduce(rows, groups):
+    assert group_count_of(kernel_meta_of(REDUCE), Launch(rows, 5, ((),))) == groups
+
+
+@pytest.mark.parametrize(("rows", "cols", "batch", "groups"), [
+    (1, 1, 1, 1), (64, 64, 1, 1), (65, 64, 1, 2), (64, 65, 1, 2), (130, 130, 1, 9), (128, 64, 2, 2), (130, 64, 2, 4)])
+def test_groups_of_matmul(rows, cols, batch, groups):
+    launch = Launch(rows, cols, ((), ()), mm_k=3, mm_batch=batch)
+    assert group_count_of(kernel_meta_of(MATMUL), launch) == groups
+
+
+def test_loops_grow_with_the_work():
+    """tests/gpu/test_parity.py compares the bound with what llvmpipe does."""
+    reduce, matmul = kernel_meta_of(REDUCE), kernel_meta_of(MATMUL)
+    lengths = [loop_count_of(reduce, Launch(1, n, ((),)), 1) for n in (1, 256, 16384, 16385, 100000)]
+    assert lengths == sorted(set(lengths))
+    # The elements of a thread are visited at least: 8 lanes of 256 add a row, one of 32 threads stores it.
+    assert lengths[-1] > 8 * (100000 // 256) + 100000 // 32
+    assert loop_count_of(reduce, Launch(1, 100000, ((),), vector_out=True), 1) < lengths[-1]
+    two = dataclasses.replace(reduce, reduce_count=2)
+    assert loop_count_of(two, Launch(1, 100000, ((),)), 1) > lengths[-1] + 8 * (100000 // 256)
+    depths = [loop_count_of(matmul, Launch(4, 4, ((), ()), mm_k=k), 1) for k in (1, 16, 17, 5000)]
+    assert depths[0] == depths[1] < depths[2] < depths[3]
+    assert depths[3] > 313 * 17
+
+
+def test_loops_count_the_rounds_of_a_capped_grid():
+    launch = Launch(8 * 100, 32, ((),))
+    meta = kernel_meta_of(REDUCE)
+    assert group_count_of(meta, launch) == 100
+    one = loop_count_of(meta, launch, 100) - 1
+    assert loop_count_of(meta, launch, 50) - 1 == 2 * one
+    assert loop_count_of(meta, launch, 33) - 1 == 4 * one
+    assert loop_count_of(kernel_meta_of(ELEMENTWISE), Launch(1, 1024 * 9, ((),)), 3) == 1 + 3 * 6
+
+
+def test_meta_of_a_real_graph(cpu):
+    x = cpu.array(np.ones((3, 4), np.float32))
+    meta = cpu.schedule([nnk.layer_norm(x)])[0].steps[0].meta
+    assert isinstance(meta, KernelMeta)
+    assert (meta.form, meta.n_inputs, meta.n_outputs, meta.const_count, meta.rparam_count) == ("reduce", 1, 1, 0, 3)
+    assert meta.reduce_count == 2
