@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import threading
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -104,6 +105,16 @@ def forget_engines() -> None:
             engine.close()
         _engines.clear()
         _told_about_cpu = False
+
+
+def _after_fork() -> None:
+    """Let a forked child open devices of its own: those of its parent do not work here."""
+    global _lock
+    _lock = threading.Lock()
+    _engines.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def counts_of(engine: Engine) -> dict[str, Any]:

@@ -88,6 +88,23 @@ def test_child_opens_its_own_device() -> None:
     assert done.stdout.split() == ["0"]
 
 
+def test_engine_of_a_child_is_a_new_one() -> None:
+    done = python("""
+        import nnk
+        warnings.simplefilter("ignore", DeprecationWarning)
+        x = np.linspace(-2, 2, 5000, dtype=np.float32)
+        def digest(name):
+            return nnk.digest(nnk.exp(nnk.array(x, engine=nnk.engine(name))))
+        expected = [digest("cpu"), digest("vulkan")]
+        child = os.fork()
+        if child == 0:
+            sys.exit(0 if [digest("cpu"), digest("vulkan")] == expected else 3)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        print([digest("cpu"), digest("vulkan")] == expected)
+    """)
+    assert done.stdout.split() == ["0", "True"]
+
+
 @pytest.mark.parametrize("ending", ["", "device.close()", "del device", "sys.exit(0)", "del y; gc.collect()",
                                     "device.wait()", "kept = device.dispatch"])
 def test_exit_with_work_pending(ending: str) -> None:
