@@ -99,7 +99,8 @@ def extension(path: str) -> Extension:
     if name == "cpu":
         sources += sorted(glob("nnk/_fast/csrc/cpu*.c"))
         # Nobody reads errno or the exception flags, so loops with selects and square roots become vector code.
-        compile_args += ["-fno-math-errno", "-fno-trapping-math"]
+        # Jump threading would turn runs of selects on one condition back into branches.
+        compile_args += ["-fno-math-errno", "-fno-trapping-math", "-fno-thread-jumps"]
         link_args += ["-lpthread", "-lm"]
     if name == "shaderc":
         link_args += shaderc_link_line()

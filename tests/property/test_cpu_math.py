@@ -19,7 +19,7 @@ HEADER = ROOT / "nnk/include/nnk_math.h"
 UNARY = ("exp", "log", "tanh", "sigmoid", "silu", "erf", "gelu", "gelu_tanh", "sin", "cos", "sqrt", "rsqrt")
 BINARY = ("div", "pow")
 BITS_UNARY = ("canon", "f32_to_f16", "f16_to_f32", "f32_to_bf16", "bf16_to_f32", "soft_sqrt", "soft_rsqrt")
-BITS_BINARY = ("max", "min", "soft_add", "soft_mul", "soft_div", "g_add", "g_mul")
+BITS_BINARY = ("max", "min", "soft_add", "soft_mul", "soft_div", "g_add", "g_mul", "lt", "le", "eq")
 FORMS = {"cpu": [], "device": ["-DNNK_INTSCALE"]}
 
 
@@ -111,6 +111,13 @@ def test_maximum_and_minimum(functions, rng):
     assert_same(functions("min", a, b), arrays.minimum_array(a.view(np.float32), b.view(np.float32)))
     assert functions("max", [0x80000000], [0])[0] == 0
     assert functions("min", [0], [0x80000000])[0] == 0x80000000
+
+
+def test_comparisons(functions, rng, quiet_numpy):
+    a, b = pairs(rng)
+    x, y = a.view(np.float32), b.view(np.float32)
+    for name, exact in (("lt", x < y), ("le", x <= y), ("eq", x == y)):
+        assert np.array_equal(functions(name, a, b), np.where(exact, 0x3F800000, 0))
 
 
 def test_canonical_nan(functions, rng):

@@ -112,9 +112,9 @@ void nnk_plan_free(nnk_plan *plan);
 /* o[i] = op(a[i], b[i], c[i]); the variant says which operands are one value: bit 0 a, bit 1 b, bit 2 c. */
 typedef void (*nnk_loop)(const float *a, const float *b, const float *c, float *o, size_t n);
 
+enum { NNK_THIN_K = 8 };
 enum { NNK_VARIANTS = 8, NNK_CANONICAL = 8, NNK_OP_CODES = 128 };
 
-/* One stored value or a run of them in an A or B operand of a matmul. */
 typedef struct {
     const char *name;
     const nnk_loop (*loops)[2 * NNK_VARIANTS]; /* [op][variant]; [op][variant + NNK_CANONICAL] makes NaN canonical */
@@ -132,6 +132,8 @@ typedef struct {
     /* dst[k*nr + j] = src[off[k] + j*step] for j < cols, padding above it. */
     void (*pack_b)(const float *src, const int64_t *off, size_t kc, int64_t step, size_t cols, float *dst);
     void (*gemm)(const float *ap, const float *bp, float *c, size_t ldc, size_t mc, size_t nc, size_t kc, bool first);
+    /* c[j] += a[k] * b[k][j] for k < kc <= NNK_THIN_K ascending, j < n; first: c starts from the identity. */
+    void (*thin)(const float *a, const float *const *b, size_t kc, float *c, size_t n, bool first);
 } nnk_isa;
 
 extern const nnk_isa nnk_isa_base;

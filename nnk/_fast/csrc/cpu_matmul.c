@@ -14,6 +14,8 @@
 enum {
     K_BLOCK = 384,
     ROW_SLIVERS = 16,              /* slivers of mr rows in a row block */
+    THIN_ROWS = 48,                /* most rows for which packing B costs more than it saves */
+    THIN_COLS = 512,               /* columns of one sweep over K: B's rows of a step and C stay in the first cache */
     OWN_COLS = 256,                /* most columns of B that an item packs for itself: they stay in its second cache */
     SHARED_BYTES = 64 << 20,       /* most bytes of B packed at a time */
 };
@@ -34,6 +36,7 @@ typedef struct {
     uint64_t row_block, col_chunk, n_col_chunks, row_items;
     uint64_t batch, j0, j1, padded; /* the shared part of B: one batch, columns [j0, j1) */
     float *shared;
+    bool is_thin;
     atomic_bool started;
 } matmul;
 
@@ -152,11 +155,38 @@ static void own_item(matmul *mm, scratch *s, uint64_t item) {
     if (run->k == 0) tail(&s->ctx, r0, run->m, j0, nc);
 }
 
+/* The same for few rows and a B whose rows are contiguous: nothing is packed. */
+static void thin_item(matmul *mm, scratch *s, uint64_t item) {
+    const nnk_run *run = mm->run;
+    uint64_t batch = item / mm->n_col_chunks, first_col = item % mm->n_col_chunks * mm->col_chunk;
+    uint64_t end_col = min64(first_col + mm->col_chunk, run->cols), r0 = batch * run->m;
+    int64_t a_off[THIN_ROWS], b_off[NNK_THIN_K];
+    offsets(&mm->a, batch, 0, (size_t)run->m, a_off);
+    for (uint64_t j = first_col; j < end_col; j += THIN_COLS) {
+        size_t n = (size_t)min64(THIN_COLS, end_col - j);
+        for (uint64_t k0 = 0; k0 < run->k; k0 += NNK_THIN_K) {
+            size_t kc = (size_t)min64(NNK_THIN_K, run->k - k0);
+            const float *rows[NNK_THIN_K];
+            offsets(&mm->b, batch, k0, kc, b_off);
+            for (size_t t = 0; t < kc; t++) rows[t] = mm->b.data + b_off[t] + (int64_t)j;
+            for (uint64_t r = 0; r < run->m; r++) {
+                float a[NNK_THIN_K];
+                for (size_t t = 0; t < kc; t++) a[t] = mm->a.data[a_off[r] + (int64_t)(k0 + t) * mm->a.step];
+                run->isa->thin(a, rows, kc, nnk_out(run, 0) + (r0 + r) * run->cols + j, n, k0 == 0);
+            }
+        }
+    }
+    tail(&s->ctx, r0, run->m, first_col, end_col - first_col);
+}
+
 static void work_own(void *arg, nnk_job *job) {
     matmul *mm = arg;
     scratch s;
-    if (!scratch_init(&s, mm, mm->col_chunk)) return;
-    for (uint64_t item; nnk_job_next(job, &item);) own_item(mm, &s, item);
+    if (!scratch_init(&s, mm, mm->is_thin ? 0 : mm->col_chunk)) return;
+    for (uint64_t item; nnk_job_next(job, &item);) {
+        if (mm->is_thin) thin_item(mm, &s, item);
+        else own_item(mm, &s, item);
+    }
     scratch_free(&s);
 }
 
@@ -225,7 +255,7 @@ static int run_shared(matmul *mm, unsigned threads) {
 static int run_own(matmul *mm, unsigned threads) {
     nnk_run *run = mm->run;
     uint64_t nr = run->isa->nr, wanted = threads > 1 ? 3 * threads : 1;
-    uint64_t chunk = OWN_COLS;
+    uint64_t chunk = mm->is_thin ? 8 * THIN_COLS : OWN_COLS;
     if (run->batch < wanted) chunk = min64(chunk, run->cols * run->batch / wanted);
     mm->col_chunk = ceil_to(chunk < 4 * nr ? 4 * nr : chunk, nr);
     mm->n_col_chunks = (run->cols + mm->col_chunk - 1) / mm->col_chunk;
@@ -241,6 +271,7 @@ int nnk_run_matmul(nnk_run *run) {
     mm.a = make_operand(run, s->a_input, run->m, run->k, run->trans & 1);
     mm.b = make_operand(run, s->b_input, run->k, run->cols, run->trans & 2);
     mm.row_items = (run->m + mm.row_block - 1) / mm.row_block;
+    mm.is_thin = run->m <= THIN_ROWS && run->k && mm.b.step == 1;
     double flops = 2.0 * (double)run->rows * (double)run->cols * (double)run->k +
                    FLOPS_PER_NS * run->plan->cost * (double)run->rows * (double)run->cols;
     unsigned threads = flops < PARALLEL_FLOPS ? 1 : run->threads;
