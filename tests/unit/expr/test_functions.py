@@ -147,8 +147,10 @@ def test_reductions_of_one_number(axis, cpu):
 
 @pytest.mark.parametrize("name", REDUCTIONS)
 @pytest.mark.parametrize(("axis", "error", "text"), [
-    (3, ShapeError, "Expected an axis from -3 to 2 for {}, got 3"), (-4, ShapeError, "Expected an axis from -3 to 2 for {}"),
-    ((0, -3), ShapeError, "Expected different axes for {}"), (1.0, DTypeError, "an integer for an axis of {}, got float"),
+    (3, ShapeError, "Expected an axis from -3 to 2 for {}, got 3"),
+    (-4, ShapeError, "Expected an axis from -3 to 2 for {}"),
+    ((0, -3), ShapeError, "Expected different axes for {}"),
+    (1.0, DTypeError, "an integer for an axis of {}, got float"),
     ("0", DTypeError, "an integer for an axis of {}, got str")])
 def test_bad_axis(axis, error, text, name, x):
     with pytest.raises(error, match=text.format(name)):
@@ -157,7 +159,8 @@ def test_bad_axis(axis, error, text, name, x):
         REDUCTIONS[name][0](x[0, 0, 0], 5)
 
 
-@pytest.mark.parametrize(("shape", "axis"), [((0,), None), ((0, 3), 0), ((3, 0), 1), ((2, 0, 3), (0, 1)), ((0, 3), None)])
+@pytest.mark.parametrize(("shape", "axis"), [
+    ((0,), None), ((0, 3), 0), ((3, 0), 1), ((2, 0, 3), (0, 1)), ((0, 3), None)])
 def test_reductions_of_nothing(shape, axis, cpu):
     a = np.zeros(shape, np.float32)
     want = np.sum(a, axis=axis)
@@ -195,8 +198,8 @@ def test_reductions_of_constants(cpu):
 # ------------------------------------------------------------------------------------------------- matmul
 
 MATMULS = [((3,), (3,)), ((3,), (3, 4)), ((2, 3), (3,)), ((2, 3), (3, 4)), ((5, 2, 3), (3, 4)), ((5, 2, 3), (3,)),
-           ((3,), (5, 3, 4)), ((2, 3), (5, 3, 4)), ((5, 2, 3), (5, 3, 4)), ((1, 2, 3), (5, 3, 4)), ((4, 1, 2, 3), (5, 3, 4)),
-           ((4, 5, 2, 3), (4, 1, 3, 2)), ((0, 3), (3, 4)), ((2, 3), (3, 0)), ((0, 2, 3), (3, 4)), ((1, 1), (1, 1)),
+           ((3,), (5, 3, 4)), ((2, 3), (5, 3, 4)), ((5, 2, 3), (5, 3, 4)), ((1, 2, 3), (5, 3, 4)),
+           ((4, 1, 2, 3), (5, 3, 4)), ((4, 5, 2, 3), (4, 1, 3, 2)), ((0, 3), (3, 4)), ((2, 3), (3, 0)), ((0, 2, 3), (3, 4)), ((1, 1), (1, 1)),
            ((2, 0), (0, 4)), ((0,), (0,)), ((5, 2, 0), (0, 4)), ((0,), (0, 3))]
 
 
@@ -280,7 +283,8 @@ def test_norm_of_nothing(cpu):
 @pytest.mark.parametrize("wrong", [np.ones((4, 5), np.float32), np.ones(4, np.float32), np.ones((1,), np.float32)])
 def test_norm_parameters_are_one_value_a_column(wrong, x, cpu):
     for parameter in (wrong, cpu.array(wrong)):
-        for call in (lambda p: nnk.layer_norm(x, p), lambda p: nnk.layer_norm(x, None, p), lambda p: nnk.rms_norm(x, p)):
+        for call in (lambda p: nnk.layer_norm(x, p), lambda p: nnk.layer_norm(x, None, p),
+                     lambda p: nnk.rms_norm(x, p)):
             with pytest.raises(ShapeError, match=r"Expected shape \(5,\) for weight and bias of \w+_norm, got"):
                 call(parameter)
 

@@ -21,8 +21,8 @@ IN0 = Operand(KIND["input"], 0)
 
 def spec_of(*instrs, views=("linear",), **more):
     views = tuple(view if isinstance(view, ViewSpec) else ViewSpec(VIEW[view]) for view in views)
-    return ExprSpec(len(instrs), tuple(Instr(OP[op], dst, *operands) for dst, (op, *operands) in enumerate(instrs)), views,
-                    **more)
+    program = tuple(Instr(OP[op], dst, *operands) for dst, (op, *operands) in enumerate(instrs))
+    return ExprSpec(len(instrs), program, views, **more)
 
 
 ELEMENTWISE = spec_of(("neg", IN0))
@@ -40,7 +40,8 @@ def test_forms(spec, form, axis, head, threads):
 
 def test_words_come_in_the_documented_order():
     spec = spec_of(("mul", IN0, Operand(KIND["const"], 0)), ("add", Operand(0, 0), Operand(KIND["input"], 1)),
-                   ("add", Operand(0, 1), Operand(KIND["rparam"], 0)), ("add", Operand(0, 2), Operand(KIND["input"], 2)),
+                   ("add", Operand(0, 1), Operand(KIND["rparam"], 0)),
+                   ("add", Operand(0, 2), Operand(KIND["input"], 2)),
                    views=("row_mod", ViewSpec(VIEW["strided"], 0, 3), "row_access"), const_bits=(0x40000000,),
                    rparam_bits=(0x3F000000,))
     meta = kernel_meta_of(spec)

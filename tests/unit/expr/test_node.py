@@ -14,7 +14,8 @@ from tests.oracle import tensors as oracle
 
 OTHERS = {
     "int": 3, "float": -2.5, "bool": True, "negative zero": -0.0, "infinity": float("inf"),
-    "numpy float": np.float32(0.1), "numpy double": np.float64(0.1), "numpy int": np.int64(7), "numpy bool": np.bool_(1),
+    "numpy float": np.float32(0.1), "numpy double": np.float64(0.1), "numpy int": np.int64(7),
+    "numpy bool": np.bool_(1),
     "array": np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4), "doubles": np.full((3, 4), 1e300),
     "integers": np.arange(4), "0-d array": np.array(2.0), "list": [1.0, 2.0, 3.0, 4.0], "column": np.ones((3, 1)),
 }
@@ -73,7 +74,8 @@ def test_numpy_functions_do_not_take_over(x):
 
 @pytest.mark.parametrize(("other", "text"), [
     (None, "got NoneType"), ("a", "got str"), (1j, "got complex"), ({}, "got dict"),
-    (np.array([1j] * 4), "got dtype complex"), (np.array(["a"]), "got dtype <U1"), (10**400, "got an integer of 1329 bits")])
+    (np.array([1j] * 4), "got dtype complex"), (np.array(["a"]), "got dtype <U1"),
+    (10**400, "got an integer of 1329 bits")])
 def test_operand_that_is_no_number(other, text, x):
     with pytest.raises(DTypeError, match=text):
         x + other
@@ -83,7 +85,7 @@ def test_integer_tensors_are_no_operands(x, cpu):
     index = cpu.array(np.array([0, 1, 2, 3]))
     for call in (lambda: x + index, lambda: -index, lambda: x @ index, lambda: index.sum(), lambda: index ** 2,
                  lambda: nnk.softmax(index), lambda: nnk.where(index, x, x)):
-        with pytest.raises(DTypeError, match="Expected float32 for the operands of .*, got int32"):
+        with pytest.raises(DTypeError, match=r"Expected float32 for the operands of .*, got int32"):
             call()
 
 
@@ -205,7 +207,8 @@ def test_a_tensor_does_not_pickle_silently(x):
 
 # ------------------------------------------------------------------------------------------------- helpers
 
-@pytest.mark.parametrize(("shape", "strides"), [((), ()), ((5,), (1,)), ((2, 3, 4), (12, 4, 1)), ((2, 0, 3), (0, 3, 1))])
+@pytest.mark.parametrize(("shape", "strides"), [
+    ((), ()), ((5,), (1,)), ((2, 3, 4), (12, 4, 1)), ((2, 0, 3), (0, 3, 1))])
 def test_contiguous_strides(shape, strides):
     assert node.contiguous_strides(shape) == strides
 

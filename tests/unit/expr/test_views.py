@@ -91,7 +91,7 @@ def test_transpose_there_and_back_is_the_tensor_itself(x):
 
 @pytest.mark.parametrize("axes", [(0, 1, 2), (0, 0, 1, 2), (0, 1, 2, 3, 4)])
 def test_transpose_that_is_no_permutation(axes, x):
-    with pytest.raises(ShapeError, match="permutation of 4 axes|Expected an axis from -4 to 3"):
+    with pytest.raises(ShapeError, match=r"permutation of 4 axes|Expected an axis from -4 to 3"):
         x.transpose(axes)
 
 
@@ -120,7 +120,7 @@ def test_broadcast_to(shape, target, cpu, rng):
 
 @pytest.mark.parametrize(("shape", "target"), [((3,), (4,)), ((2, 3), (3,)), ((3,), (3, 1)), ((3,), (-1, 3))])
 def test_broadcast_to_that_does_not_fit(shape, target, cpu):
-    with pytest.raises(ShapeError, match="Expected .*shape.* broadcast"):
+    with pytest.raises(ShapeError, match=r"Expected .*shape.* broadcast"):
         cpu.array(np.zeros(shape, np.float32)).broadcast_to(target)
 
 
@@ -134,7 +134,8 @@ def test_reshape_of_a_broadcast(cpu):
 # ------------------------------------------------------------------------------------------------- indexing
 
 INDICES = [
-    (0,), (-1, 2), (1, 2, 3, 4), (Ellipsis,), (Ellipsis, 0), (0, Ellipsis, -1), (None,), (None, 0, None, Ellipsis, None),
+    (0,), (-1, 2), (1, 2, 3, 4), (Ellipsis,), (Ellipsis, 0), (0, Ellipsis, -1), (None,),
+    (None, 0, None, Ellipsis, None),
     (SLICE(None, None, -1),), (SLICE(1, None), SLICE(None, None, 2), SLICE(-1, 0, -2)), (Ellipsis, SLICE(4, 1, -1)),
     (SLICE(5, 9),), (SLICE(None), SLICE(2, 1)), (0, SLICE(None), None, 1), (np.int32(1), SLICE(None, None, 7)),
     (SLICE(-100, 100),), (SLICE(100, -100, -1),), (1, SLICE(None, None, -2), SLICE(None), SLICE(3, None, -3)),
@@ -208,7 +209,8 @@ def test_index_errors_are_the_ones_of_python(x):
 # ------------------------------------------------------------------------------------------------- take
 
 @pytest.mark.parametrize("axis", [0, 1, 2, 3, -1, -4])
-@pytest.mark.parametrize("indices", [1, [0, 1, 0], [[1, 0], [-1, -2]], [], np.zeros((2, 0), int), np.uint8([1])], ids=str)
+@pytest.mark.parametrize("indices", [1, [0, 1, 0], [[1, 0], [-1, -2]], [], np.zeros((2, 0), int), np.uint8([1])],
+                         ids=str)
 def test_take(indices, axis, a, x):
     want = np.take(a, np.asarray(indices, np.int64), axis)
     assert x.take(indices, axis).shape == want.shape
@@ -274,7 +276,7 @@ def test_take_checks_its_operands(x, cpu):
 @pytest.mark.parametrize("call", [lambda: nnk.reshape(np.ones(4), (2, 2)), lambda: nnk.transpose([1.0]),
                                   lambda: nnk.broadcast_to(1.0, (2,)), lambda: nnk.take(np.ones(3), [0])])
 def test_functions_on_views_want_tensors(call):
-    with pytest.raises(DTypeError, match="Expected a tensor for .*; make one with nnk.array"):
+    with pytest.raises(DTypeError, match=r"Expected a tensor for .*; make one with nnk.array"):
         call()
 
 
@@ -293,8 +295,8 @@ def test_views_of_integers_keep_every_bit(cpu):
 
 # ------------------------------------------------------------------------------------------------- helpers
 
-@pytest.mark.parametrize(("axis", "want"), [(None, (0, 1, 2)), (1, (1,)), (-1, (2,)), ((2, 0), (0, 2)), ([-1, -3], (0, 2)),
-                                            ((), ()), (np.int64(1), (1,))])
+@pytest.mark.parametrize(("axis", "want"), [
+    (None, (0, 1, 2)), (1, (1,)), (-1, (2,)), ((2, 0), (0, 2)), ([-1, -3], (0, 2)), ((), ()), (np.int64(1), (1,))])
 def test_normalise_axes(axis, want):
     assert views.normalise_axes(axis, 3, "sum") == want
 
