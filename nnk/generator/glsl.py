@@ -44,6 +44,10 @@ _ADDRESSES: dict[str, str] = {
 }
 
 #: Views whose value is the same for all columns of a row.
+#: Zero that a driver's compiler cannot see through, as dispatches have one dimension. Drivers rewrite x + 0 and x * 0
+#: for a zero that they can see, whatever the decorations say (R2b).
+_OPAQUE_ZERO = "gl_WorkGroupID.y"
+
 _ROW_VIEWS = frozenset(("row_broadcast", "batch_mod"))
 _ROW_OPERANDS = frozenset(("const", "rparam", "row", "batch"))
 
@@ -125,8 +129,11 @@ class _Emitter:
 
     def compute(self, instr: Instr) -> str:
         """Return the statement of an elementwise instruction."""
-        texts = dict(zip("abc", map(self.operand, self.used(instr)), strict=False))
-        return f"float v{instr.dst}={numerics.FUNCTIONS[ops.OP_BY_CODE[instr.op].name].format(**texts)};"
+        name, used = ops.OP_BY_CODE[instr.op].name, self.used(instr)
+        if name in ("lt", "gt") and used[0] == used[1]:
+            return f"float v{instr.dst}=U2F({_OPAQUE_ZERO});"
+        texts = dict(zip("abc", map(self.operand, used), strict=False))
+        return f"float v{instr.dst}={numerics.FUNCTIONS[name].format(**texts)};"
 
     # ---------------------------------------------------------------------------------- straight-line code
 
@@ -161,7 +168,7 @@ class _Emitter:
         if kinds & {"row", "batch"} or views & {"batch_mod", "batch_col"}:
             if self.meta.has_matmul:
                 return ["uint batch_row=local_row;"]
-            return ["uint batch=0u, batch_row=row;"]
+            return [f"uint batch={_OPAQUE_ZERO}, batch_row=row;"]
         return []
 
     def outputs(self) -> list[Operand]:
