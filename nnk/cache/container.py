@@ -51,7 +51,10 @@ MAX_SPANS = 8
 IDENTITY_BYTES = 16
 MAC_BYTES = 32
 
-_UINT, _STR = 0, 1
+#: What the numbers of the field `history` count, over all processes, each time one of them saves.
+HISTORY = ("hits", "misses", "puts", "damaged", "evicted", "saves")
+
+_UINT, _STR, _UINT_ARRAY = 0, 1, 2
 _SENTINEL_END = 34
 _FIRST_READ = 64 * 1024
 _PER_KERNEL = re.compile(rb"(kernel|check|identity|mac|used)\.(v[0-9]{1,9}\.[a-z0-9_.@-]{1,200}(?:#[a-z0-9]{1,16})?)"
@@ -152,7 +155,7 @@ class Snapshot:
 
     ``state`` is ``"absent"``, ``"empty"`` (no bytes), ``"good"``, ``"damaged"`` (entries that can be proven are
     there) or ``"newer"`` (of a format version that this reader does not know; no entries). ``problems`` says in
-    words what is wrong. ``signature`` changes when the file does.
+    words what is wrong. ``signature`` changes when the file does. ``history`` counts what :data:`HISTORY` names.
     """
 
     def __init__(self, path: Path) -> None:
@@ -163,6 +166,7 @@ class Snapshot:
         self.size = 0
         self.generator_version = ""
         self.compiler = ""
+        self.history = (0,) * len(HISTORY)
         self._fd = -1
         self._small = b""
         self._small_at = 0
@@ -250,6 +254,10 @@ class Snapshot:
                     self.problems.append("the field `generator_version` is missing")
             elif place[1] <= 4096:
                 setattr(self, name, self._value(place).decode("utf-8", "backslashreplace"))
+
+        place = self._place(b"history", b"", _UINT_ARRAY)
+        if place is not None and place[1] == 8 * len(HISTORY):
+            self.history = struct.unpack(f"<{len(HISTORY)}Q", self._value(place))
 
     def _place(self, prefix: bytes, key: bytes, kind: int) -> tuple[int, int] | None:
         """Return (position, length) of a value."""
@@ -463,11 +471,14 @@ def _prove(data: bytes, key: bytes, spans: Sequence[tuple[int, int]],
 # ---- writing ----------------------------------------------------------------------------------------------------
 
 def head_bytes(generator_version: str, compiler: str) -> int:
-    """Return the size of a file without kernels."""
-    return 34 + 21 + 18 + 8 + 21 + 17 + len(generator_version.encode()) + 21 + 8 + len(compiler.encode())
+    """Return the size of a file without kernels, its history included."""
+    fields = (("nnk_format_version", 8), ("generator_version", len(generator_version.encode())),
+              ("compiler", len(compiler.encode())), ("history", 8 * len(HISTORY)))
+    return 34 + sum(21 + len(name) + size for name, size in fields)
 
 
-def layout(items: Iterable[Item], *, generator_version: str, compiler: str) -> Iterator[bytes]:
+def layout(items: Iterable[Item], *, generator_version: str, compiler: str,
+           history: Sequence[int] = ()) -> Iterator[bytes]:
     """Yield the bytes of a cache file with these entries, in order of their keys.
 
     The small fields come before the kernels: what a cut file loses first is one kernel, not the checks of many.
@@ -477,6 +488,8 @@ def layout(items: Iterable[Item], *, generator_version: str, compiler: str) -> I
         (b"nnk_format_version", _UINT, struct.pack("<Q", FORMAT_VERSION)),
         (b"generator_version", _STR, generator_version.encode()),
         (b"compiler", _STR, compiler.encode())]
+    if history:
+        small.append((b"history", _UINT_ARRAY, struct.pack(f"<{len(HISTORY)}Q", *(n % 2**64 for n in history))))
     for item in ordered:
         key = item.key.encode()
         small.append((b"check." + key, _UINT, struct.pack("<Q", item.check)))

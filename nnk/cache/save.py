@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from nnk.cache import files
-from nnk.cache.container import Entry, Item, Snapshot, head_bytes, item_of, layout
+from nnk.cache.container import HISTORY, Entry, Item, Snapshot, head_bytes, item_of, layout
 from nnk.cache.location import shown
 from nnk.cache.lock import locked
 from nnk.errors import CacheError, RecordError
@@ -27,7 +27,7 @@ class Change:
 
     ``put`` are new entries, ``drop`` keys to remove, ``touch`` keys that were used on ``today`` (days since 1970).
     ``recency`` orders keys of one day: a higher number was used later. ``max_bytes`` is 0 for no limit.
-    ``rewrite`` writes the file even if nothing changes.
+    ``rewrite`` writes the file even if nothing changes. ``counts`` are added to the file's history.
     """
 
     put: Mapping[str, Entry] = field(default_factory=dict)
@@ -39,6 +39,7 @@ class Change:
     generator_version: str = ""
     max_bytes: int = 0
     rewrite: bool = False
+    counts: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +134,10 @@ def _publish(path: Path, old: Snapshot, change: Change) -> Outcome:
         kept, evicted = keep_recent(kept, room_bytes=room, recency=change.recency)
     if damage:
         files.set_aside(path)
-    size = files.publish(path, layout(kept, generator_version=version, compiler=compiler))
+    more = {**change.counts, "evicted": evicted, "saves": 1}
+    more["damaged"] = max(more.get("damaged", 0), len(damage))
+    history = [before + more.get(name, 0) for name, before in zip(HISTORY, old.history, strict=True)]
+    size = files.publish(path, layout(kept, generator_version=version, compiler=compiler, history=history))
     return Outcome(size, tuple(damage), evicted)
 
 

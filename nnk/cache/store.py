@@ -82,6 +82,8 @@ class CacheStats:
 
 _COUNTED = ("hits", "misses", "puts", "damaged", "unchecked", "evicted", "flushes", "written_bytes")
 
+_TOLD = ("hits", "misses", "puts", "damaged")
+
 
 def _today() -> int:
     return int(time.time() // SECONDS_PER_DAY)
@@ -116,6 +118,7 @@ class KernelCache:
         self._timeout_s: float = config.get("lock_timeout_s")
         self._compiler = ""
         self._counts = dict.fromkeys(_COUNTED, 0)
+        self._told = dict.fromkeys(_TOLD, 0)    # what of them is in the file's history
         self._marks = Marks(self.path)
         self._secret = read_secret(config.get("cache_key_file"))
         self._extra: list[Snapshot] | None = None
@@ -428,8 +431,8 @@ class KernelCache:
         self._counts["damaged"] += 1
         if path == self.path:
             self._heal = True
-        self._warn(f"Kernel cache {shown(path)} is damaged: {problem}. What is damaged is compiled again, and the file "
-                   f"is repaired at the next save")
+        remedy = "the file is repaired at the next save" if path == self.path else "replace the file"
+        self._warn(f"Kernel cache {shown(path)} is damaged: {problem}. What is damaged is compiled again; {remedy}")
 
     def _warn(self, message: str) -> None:
         """Warn once for each cache object; later trouble goes to the log."""
@@ -517,7 +520,8 @@ class KernelCache:
                 change = Change(put=dict(self._pending), drop=frozenset(self._dropped),
                                 touch=frozenset(self._touched), today=_today(), recency=dict(self._used),
                                 compiler=self._compiler, generator_version=self._generator_version,
-                                max_bytes=self._max_bytes)
+                                max_bytes=self._max_bytes,
+                                counts={name: self._counts[name] - self._told[name] for name in _TOLD})
             outcome = save(self.path, change, timeout_s=self._timeout_s)
             with self._lock:
                 self._after_save(change, outcome)
@@ -535,6 +539,7 @@ class KernelCache:
         self._last_write = time.monotonic()
         self._counts["evicted"] += outcome.evicted
         if outcome.size_bytes:
+            self._told.update({name: self._told[name] + n for name, n in change.counts.items()})
             self._counts["flushes"] += 1
             self._counts["written_bytes"] += outcome.size_bytes
             self._drop_snapshot()

@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nnk import config
 from nnk.cache import files
-from nnk.cache.container import Item, Snapshot, check_key, layout
+from nnk.cache.container import HISTORY, Item, Snapshot, check_key, layout
 from nnk.cache.location import shown
 from nnk.cache.lock import locked
 from nnk.cache.save import Change, newest_version, save, stored_items
 from nnk.errors import CacheError, RecordError
 
-__all__ = ["KernelInfo", "Report", "clear", "export", "gc", "import_", "list_kernels", "merge", "verify"]
+__all__ = ["KernelInfo", "Report", "Summary", "clear", "export", "gc", "import_", "list_kernels", "merge", "summary",
+           "verify"]
 
 SECONDS_PER_DAY = 86400
 
@@ -97,6 +99,47 @@ def list_kernels(path: Path) -> list[KernelInfo]:
     """
     with contextlib.closing(_opened(path)) as snapshot:
         return _infos(snapshot, [])
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A cache file in numbers. ``ages`` maps days since the last use to the number of kernels, ``versions`` a generator
+    version to theirs; ``history`` counts over all processes, as of their last saves; ``set_aside`` are damaged files
+    that were kept.
+    """
+
+    path: Path
+    state: str
+    bytes: int
+    kernels: int
+    compiler: str
+    generator_version: str
+    ages: dict[int, int]
+    versions: dict[int, int]
+    history: dict[str, int]
+    set_aside: tuple[Path, ...]
+
+
+def summary(path: Path) -> Summary:
+    """Return the numbers of a file; only its table and small fields are read.
+
+    Raises
+    ------
+    CacheError
+        If there is no such file, or it cannot be read.
+    """
+    today = _today()
+    with contextlib.closing(_opened(path)) as snapshot:
+        ages: Counter[int] = Counter()
+        versions: Counter[int] = Counter()
+        keys = snapshot.keys()
+        for key in keys:
+            with contextlib.suppress(RecordError):
+                ages[max(0, today - snapshot.day(key))] += 1
+            versions[int(key[1:key.index(".")])] += 1
+        return Summary(path, snapshot.state, snapshot.size, len(keys), snapshot.compiler, snapshot.generator_version,
+                       dict(sorted(ages.items())), dict(sorted(versions.items())),
+                       dict(zip(HISTORY, snapshot.history, strict=True)), tuple(files.evidence_of(path)))
 
 
 def verify(path: Path, *, repair: bool = False) -> Report:

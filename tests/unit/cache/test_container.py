@@ -105,7 +105,7 @@ def test_sample_of_the_format_page(tmp_path: Path) -> None:
     assert snapshot.generator_version == "3"
 
 
-def file_of(entries: dict[str, Entry], **more: str) -> bytes:
+def file_of(entries: dict[str, Entry], **more: Any) -> bytes:
     items = [container.item_of(name, entry) for name, entry in entries.items()]
     return b"".join(container.layout(items, generator_version="1", compiler="glslang 12", **more))
 
@@ -117,11 +117,13 @@ def entries(count: int, words: int = 20) -> dict[str, Entry]:
 def test_layout_reads_back(tmp_path: Path) -> None:
     wanted = entries(5)
     wanted[key(9)] = Entry(spirv(9), b"", b"m" * 32, 7)
-    data = file_of(wanted)
+    data = file_of(wanted, history=range(6))
     assert len(data) == container.head_bytes("1", "glslang 12") + sum(
         container.item_of(name, entry).cost_bytes for name, entry in wanted.items())
     snapshot = opened(tmp_path, data)
     assert (snapshot.state, snapshot.generator_version, snapshot.compiler) == ("good", "1", "glslang 12")
+    assert snapshot.history == tuple(range(6))
+    assert opened(tmp_path, file_of(wanted)).history == (0,) * 6
     assert {name: snapshot.read(name) for name in snapshot.keys()} == wanted  # noqa: SIM118
     assert snapshot.keys() == sorted(wanted)
     record = kvrecord.loads(data)

@@ -140,6 +140,27 @@ def test_clear(tmp_path: Path) -> None:
     assert tools.clear(path) == 0
 
 
+def test_summary_and_history(tmp_path: Path) -> None:
+    path = make(tmp_path / "k.nnk", 1, day=TODAY - 4)
+    assert tools.summary(path).history["saves"] == 1
+    for _ in range(2):
+        with KernelCache(path) as cache:
+            for number in (1, 2, 3):
+                if cache.get(key(number)) is None:
+                    cache.put(key(number, version=number), spirv(number))
+    found = tools.summary(path)
+    assert (found.state, found.kernels, found.bytes) == ("good", 3, path.stat().st_size)
+    assert found.ages == {0: 3}
+    assert found.versions == {1: 1, 2: 1, 3: 1}
+    assert (found.history["hits"], found.history["misses"], found.history["puts"]) == (2, 4, 4)
+    damage(path, 1)
+    assert tools.verify(path, repair=True).repaired
+    found = tools.summary(path)
+    assert (found.history["damaged"], found.kernels, len(found.set_aside)) == (1, 2, 1)
+    tools.gc(path, max_bytes=300)
+    assert tools.summary(path).history["evicted"] == 2
+
+
 def test_errors(tmp_path: Path) -> None:
     path = make(tmp_path / "k.nnk", 1)
     for call in (tools.list_kernels, tools.verify, tools.gc):
