@@ -100,6 +100,8 @@ class Record(MutableMapping[str, Value]):
         new._fields.update(self._fields)
         return new
 
+    __copy__ = copy
+
 
 def _short(value: Value) -> str:
     """Return the repr of a value, cut where a file's blob would flood the terminal."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 import numpy as np
@@ -81,6 +83,16 @@ def test_record_equality() -> None:
     assert Record(a=1).copy() == Record(a=1)
     with pytest.raises(TypeError):
         hash(Record())
+
+
+def test_copies_are_independent() -> None:
+    record = Record(a=1, r={"b": 2})
+    for other in (record.copy(), copy.copy(record), copy.deepcopy(record), pickle.loads(pickle.dumps(record))):
+        assert other == record
+        other["a"] = 5
+        assert record["a"] == 1
+    copy.deepcopy(record)["r"]["b"] = 7
+    assert record["r"] == {"b": 2}
 
 
 def test_integers_of_other_libraries() -> None:
