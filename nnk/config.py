@@ -11,11 +11,14 @@ import contextvars
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nnk.errors import ConfigError
 
-__all__ = ["SETTINGS", "Setting", "get", "origin", "override", "reset"]
+if TYPE_CHECKING:
+    import logging
+
+__all__ = ["SETTINGS", "Setting", "get", "logger", "origin", "override", "reset"]
 
 
 def _text(value: str) -> str:
@@ -43,6 +46,13 @@ def _count(value: str) -> int:
     if not 0 <= count < 2**31:
         raise ValueError
     return count
+
+
+def _level(value: str) -> str:
+    level = value.strip().upper()
+    if level and level not in ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"):
+        raise ValueError
+    return level
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +106,7 @@ _setting("push_descriptors", "NNK_PUSH_DESCRIPTORS", "device", _flag, True, "0 o
          "Use VK_KHR_push_descriptor where the device has it; 0 uses plain descriptor sets.")
 _setting("explain", "NNK_EXPLAIN", "debug", _flag, False, "0 or 1",
          "Log every kernel key part by part, and at which step a request left the fast path.")
-_setting("log", "NNK_LOG", "debug", _text, "", "a logging level name such as debug or info",
+_setting("log", "NNK_LOG", "debug", _level, "", "a logging level name such as debug or info",
          "Send nnk's log to stderr at this level.")
 _setting("dump_dir", "NNK_DUMP_DIR", "debug", _text, "", "a directory path",
          "Write the GLSL and SPIR-V of every generated kernel there.")
@@ -165,3 +175,24 @@ def override(**values: Any) -> Iterator[None]:
 def reset() -> None:
     """Forget the values read so far, so that the environment is read again."""
     _values.clear()
+
+
+def logger(name: str) -> logging.Logger:
+    """Return the logger ``name``, one below ``nnk``.
+
+    The first call decides where the log goes: to stderr if NNK_LOG or NNK_EXPLAIN asks for it, otherwise nowhere but
+    to the handlers of the application.
+    """
+    import logging
+    top = logging.getLogger("nnk")
+    if not top.handlers:
+        level = get("log") or ("INFO" if get("explain") else "")
+        if level:
+            handler: logging.Handler = logging.StreamHandler()
+            handler.setFormatter(logging.Formatter("%(name)s: %(levelname)s: %(message)s"))
+            top.setLevel(level)
+        else:
+            # Without any handler, Python would print warnings that the application never asked for.
+            handler = logging.NullHandler()
+        top.addHandler(handler)
+    return logging.getLogger(name)

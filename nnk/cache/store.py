@@ -15,7 +15,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import itertools
-import logging
 import os
 import threading
 import time
@@ -38,7 +37,7 @@ from nnk.errors import CacheError, CacheWarning, RecordError
 
 __all__ = ["CacheStats", "KernelCache"]
 
-_log = logging.getLogger("nnk.cache")
+_log = config.logger("nnk.cache")
 
 #: Shortest time between two writes. It doubles with every write up to the second value; no miss for QUIET_S resets it.
 FIRST_PAUSE_S = 0.5

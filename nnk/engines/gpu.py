@@ -18,7 +18,6 @@ runs anything else instead.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -47,7 +46,7 @@ from nnk.vk.instance import DeviceInfo
 
 __all__ = ["GpuEngine"]
 
-_log = logging.getLogger("nnk.engines")
+_log = config.logger("nnk.engines")
 
 #: llvmpipe ends every loop of a thread once all its loops together have run this often, without an error.
 _LLVMPIPE_LOOP_LIMIT = 65535

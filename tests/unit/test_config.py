@@ -7,6 +7,7 @@ import pytest
 
 from nnk import config
 from nnk.errors import ConfigError
+from tests.commands import python
 
 
 def test_default_environment_and_override(monkeypatch):
@@ -82,3 +83,32 @@ def test_setting_cannot_be_declared_twice():
     with pytest.raises(ConfigError, match="declared twice"):
         config._setting("other", row.env, "device", str, "", "a", "B.")
     assert config.SETTINGS["device"] is row
+
+
+LOGGING = """
+import logging, sys
+if len(sys.argv) > 1:
+    logging.basicConfig(format="app %(name)s")
+from nnk import config
+log = config.logger("nnk.cache")
+assert config.logger("nnk.engines") is logging.getLogger("nnk.engines")
+log.info("a"), log.warning("b")
+"""
+
+
+@pytest.mark.parametrize(("changes", "application", "shown"), [
+    ({}, [], ""),
+    ({}, ["x"], "app nnk.cache\n"),
+    ({"NNK_LOG": "info"}, [], "nnk.cache: INFO: a\nnnk.cache: WARNING: b\n"),
+    ({"NNK_LOG": "Warning"}, [], "nnk.cache: WARNING: b\n"),
+    ({"NNK_EXPLAIN": "1"}, [], "nnk.cache: INFO: a\nnnk.cache: WARNING: b\n"),
+    ({"NNK_EXPLAIN": "1", "NNK_LOG": "error"}, [], "")])
+def test_log_goes_where_it_was_asked_for(changes, application, shown):
+    done = python(LOGGING, *application, **changes)
+    assert (done.returncode, done.stderr) == (0, shown)
+
+
+def test_log_level_that_does_not_exist(monkeypatch):
+    monkeypatch.setenv("NNK_LOG", "loud")
+    with pytest.raises(ConfigError, match="a logging level name such as debug or info"):
+        config.get("log")
