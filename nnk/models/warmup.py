@@ -70,7 +70,8 @@ def model_warmup(model: Callable[..., Any], *sample: Any) -> WarmupReport:
     start = time.perf_counter()
     cache = getattr(engine, "cache", None)
     with contextlib.nullcontext() if cache is None else cache.deferred():
-        engine.evaluate(_tensors_in(model(*sample)))
+        # A bare constant among the results needs no kernel and has no engine.
+        engine.evaluate(tensor for tensor in _tensors_in(model(*sample)) if tensor.engine is not None)
         engine.synchronize()
     keys = tuple(engine.kernels.compiled[compiled:])
     return WarmupReport(len(keys), len(engine.kernels.hits) - hits, time.perf_counter() - start, engine.device_name,

@@ -49,7 +49,8 @@ def save_safetensors(arrays: Mapping[str, np.ndarray[Any, Any]], path: str | Pat
     """
     library = _safetensors()
     try:
-        library.save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, str(path))
+        # Not ascontiguousarray: it gives a 0-D array an axis.
+        library.save_file({name: np.asarray(array, order="C") for name, array in arrays.items()}, str(path))
     except Exception as error:
         # The package raises its own error for what it cannot store, and OSError or its own for the file.
         raise ModelError(f"Expected to write a safetensors file at {path}: {error}") from error

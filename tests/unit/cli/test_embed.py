@@ -120,8 +120,8 @@ def test_empty_file_is_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 def test_argument_that_is_not_utf8(capsys: pytest.CaptureFixture[str]) -> None:
-    assert refused(capsys, "caf\udce9") == ("FormatError: Expected UTF-8 text as an argument, found 'caf\\udce9'; set a "
-                                            "UTF-8 locale\n")
+    assert refused(capsys, "caf\udce9") == ("FormatError: Expected UTF-8 text as an argument, found 'caf\\udce9'; set "
+                                            "a UTF-8 locale\n")
 
 
 # --------------------------------------------------------------------------- what is missing
