@@ -43,11 +43,11 @@ _ADDRESSES: dict[str, str] = {
     "rotate_half": "((row/W({p}))*W({p})+(row%W({p})+W({p})/2u)%W({p}))*cols+col",
 }
 
-#: Views whose value is the same for all columns of a row.
 #: Zero that a driver's compiler cannot see through, as dispatches have one dimension. Drivers rewrite x + 0 and x * 0
 #: for a zero that they can see, whatever the decorations say (R2b).
 _OPAQUE_ZERO = "gl_WorkGroupID.y"
 
+#: Views and operands whose value is the same for all columns of a row.
 _ROW_VIEWS = frozenset(("row_broadcast", "batch_mod"))
 _ROW_OPERANDS = frozenset(("const", "rparam", "row", "batch"))
 
