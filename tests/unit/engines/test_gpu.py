@@ -1,0 +1,160 @@
+"""The Vulkan engine: cache hits and misses, what a kernel key covers, and clear refusals."""
+
+import logging
+
+import numpy as np
+import pytest
+
+import nnk
+from nnk import config
+from nnk.cache.store import KernelCache
+from nnk.engines.gpu import GpuEngine
+from nnk.engines.parity import special_values
+from nnk.errors import CacheError, DeviceError, LimitError
+from nnk.generator.version import GENERATOR_VERSION
+
+pytestmark = pytest.mark.usefixtures("quiet_numpy")
+
+
+@pytest.fixture
+def open_engine(vulkan, tmp_path):
+    """Return a function that opens an engine over a cache file of this test; all are closed at the end."""
+    engines = []
+
+    def make(name="kernels.nnk"):
+        engines.append(GpuEngine(vulkan.info, KernelCache(tmp_path / name, generator_version=GENERATOR_VERSION)))
+        return engines[-1]
+
+    yield make
+    for engine in engines:
+        engine.close()
+
+
+def work(engine):
+    x = engine.array(special_values((7, 12), 1))
+    return nnk.digest(nnk.softmax(nnk.gelu(x @ x.T)))
+
+
+def test_first_engine_compiles_and_the_second_hits(open_engine):
+    first = open_engine()
+    want = work(first)
+    first.cache.flush()
+    second = open_engine()
+    assert work(second) == want
+    assert len(first.kernels.compiled) == 3
+    assert (first.kernels.hits, second.kernels.compiled) == ([], [])
+    assert second.kernels.hits == first.kernels.compiled
+
+
+def test_each_kernel_is_looked_up_once(open_engine):
+    engine = open_engine()
+    for scale in (2.0, 3.0, 4.0):
+        (engine.array([scale]) * scale + 1.0).eval()
+    assert len(engine.kernels.compiled) == 2
+    assert len(engine._plans) == 2
+
+
+def test_entry_with_another_interface_is_compiled_again(open_engine, caplog):
+    """SPIR-V of another kernel under the right key and identity must not be run."""
+    engine = open_engine()
+    x = engine.array(np.arange(6, dtype=np.float32))
+    wanted = engine.schedule([x * x[::-1] + 1.0])[0].steps[0]
+    other = engine.schedule([nnk.erf(x)])[0].steps[0]
+    engine.cache.put(wanted.key, engine.compile(other), identity=wanted.identity)
+    with caplog.at_level(logging.WARNING, "nnk.engines"):
+        got = (x * x[::-1] + 1.0).numpy()
+    assert np.array_equal(got, x.numpy() * x.numpy()[::-1] + 1)
+    assert wanted.key in engine.kernels.compiled
+    assert "is not usable and is compiled again" in caplog.text
+
+
+def test_entry_with_another_identity_is_a_miss(open_engine):
+    engine = open_engine()
+    x = engine.array([1.0, 2.0])
+    step = engine.schedule([x + 1.0])[0].steps[0]
+    engine.cache.put(step.key, engine.compile(engine.schedule([x - 1.0])[0].steps[0]), identity=bytes(16))
+    assert (x + 1.0).tolist() == [2.0, 3.0]
+    assert step.key in engine.kernels.compiled
+
+
+def test_expected_hit(open_engine):
+    engine = open_engine()
+    x = engine.array([1.0])
+    text = "because NNK_EXPECT_HIT is set, got a miss; warm the cache up first"
+    with config.override(expect_hit=True), pytest.raises(CacheError, match=text):
+        (x * 7.0 / 3.0).numpy()
+    assert (x * 7.0 / 3.0).item() == np.float32(7) / np.float32(3)
+
+
+def test_explained_miss(vulkan, tmp_path, caplog):
+    with config.override(explain=True):
+        engine = GpuEngine(vulkan.info, KernelCache(tmp_path / "k.nnk", generator_version=GENERATOR_VERSION))
+    try:
+        with caplog.at_level(logging.INFO, "nnk.engines"):
+            (engine.array([1.0]) + 1.0).eval()
+        assert "miss of plan v" in caplog.text
+        for part in ("generator_version", "instrs", "views", "const_count"):
+            assert part in caplog.text
+    finally:
+        engine.close()
+
+
+def test_closed_engine_refuses(open_engine):
+    engine = open_engine()
+    x = engine.array([1.0])
+    engine.close()
+    for call in (lambda: engine.array([1.0]), x.numpy, (x + 1.0).numpy):
+        with pytest.raises(DeviceError, match="closed"):
+            call()
+    engine.close()
+
+
+def test_refused_kernel_names_the_limit_and_the_remedy(vulkan, monkeypatch):
+    monkeypatch.setattr(vulkan, "_loop_limit", 10)
+    x = vulkan.array(np.ones((3, 5000), np.float32))
+    with pytest.raises(LimitError, match=r"at most 10 loop iterations .* got 3 x 5000 .*Use the CPU engine") as caught:
+        x.sum(-1).numpy()
+    assert (caught.value.limit, caught.value.maximum) == ("loop iterations", 10)
+    monkeypatch.setattr(vulkan, "_loop_limit", 0)
+    assert x.sum(-1).tolist() == [5000.0] * 3
+
+
+def test_group_count_is_capped_and_changes_no_bit(vulkan, cpu, monkeypatch):
+    """Kernels stride over their work by the number of groups that they get."""
+    builds = [lambda e: e.array(special_values((70, 130), 1)) * 2.0 + 1.0,
+              lambda e: e.array(special_values((70, 130), 1)).T * 2.0,
+              lambda e: nnk.softmax(e.array(special_values((70, 130), 1))),
+              lambda e: e.array(special_values((200, 30), 1)) @ e.array(special_values((30, 130), 2))]
+    for build in builds:
+        want = nnk.digest(build(cpu))
+        for groups in (1, 2, 3):
+            real = vulkan.device.dispatch
+            calls = []
+
+            def dispatch(plan, inputs, outputs, words, count, real=real, groups=groups, calls=calls):
+                calls.append(count)
+                real(plan, inputs, outputs, words, min(count, groups))
+
+            monkeypatch.setattr(vulkan.device, "dispatch", dispatch)
+            assert nnk.digest(build(vulkan)) == want
+            monkeypatch.undo()
+            assert max(calls) > 1
+
+
+def test_results_are_read_while_more_work_is_queued(vulkan):
+    x = vulkan.array(np.ones(1000, np.float32))
+    kept = []
+    for n in range(200):
+        x = (x + 1.0).eval()
+        if n % 50 == 0:
+            kept.append((n, x))
+    assert [value.numpy()[0] for _, value in kept] == [n + 2.0 for n, _ in kept]
+    vulkan.synchronize()
+    assert x.numpy()[-1] == 201.0
+
+
+def test_empty_buffers(vulkan):
+    empty = vulkan.array(np.zeros((0, 3), np.float32))
+    assert empty.numpy().shape == (0, 3)
+    assert (empty + 1.0).numpy().shape == (0, 3)
+    assert empty.sum(0).tolist() == [0.0] * 3

@@ -1,0 +1,118 @@
+"""Schedules: steps, positions, releases, and that equal graphs are planned once."""
+
+import struct
+
+import numpy as np
+import pytest
+
+import nnk
+from nnk.engines import schedule as rules
+from nnk.engines.schedule import Scheduler, signature_of
+from nnk.expr.fuse import topological
+from nnk.expr.key import kernel_identity, kernel_key, spec_key
+
+
+@pytest.fixture
+def scheduler():
+    return Scheduler(generator_version=7)
+
+
+@pytest.fixture
+def make(cpu, rng):
+    return lambda *shape: cpu.array(rng.standard_normal(shape).astype(np.float32))
+
+
+def test_steps_name_their_kernels(make, scheduler):
+    x = make(4, 8)
+    found, order = scheduler.schedule([nnk.softmax(x @ x.T)])
+    assert [step.meta.form for step in found.steps] == ["matmul", "reduce"]
+    for step in found.steps:
+        assert step.key == kernel_key(spec_key(step.spec), 0, 7)
+        assert step.identity == kernel_identity(step.spec, 0, 7)
+        assert step.words[:8] == struct.pack("<2I", step.launch.rows * step.launch.cols, step.launch.cols)
+        assert len(step.words) == 4 * step.meta.param_words
+        assert step.out_bytes == order[step.root].nbytes
+    assert [order[position].op for position in found.steps[0].inputs] == ["leaf"]
+    assert found.steps[1].inputs == (found.steps[0].root,)
+
+
+def test_positions_are_released_after_their_last_reader(make, scheduler):
+    x = make(4, 4)
+    a = x @ x
+    b = a @ a
+    c = b @ a
+    found, order = scheduler.schedule([c])
+    released = [{order[position] for position in step.release} for step in found.steps]
+    assert [a in nodes for nodes in released] == [False, False, True]
+    assert [b in nodes for nodes in released] == [False, False, True]
+    assert [x in nodes for nodes in released] == [True, False, False]
+    assert not any(c in nodes for nodes in released)
+
+
+def test_outputs_are_never_released(make, scheduler):
+    x = make(4, 4)
+    a = x @ x
+    found, order = scheduler.schedule([a @ a, a])
+    assert not any(order[position] is a for step in found.steps for position in step.release)
+
+
+def test_equal_graphs_are_planned_once(make, scheduler):
+    def plan(*shape):
+        x = make(*shape)
+        return scheduler.schedule([nnk.softmax(x * 2.0 + x.sum(-1, True))])[0]
+    first = plan(3, 4)
+    assert plan(3, 4) is first
+    assert plan(4, 4) is not first
+    assert plan(4, 4).steps[0].key == first.steps[0].key
+
+
+@pytest.mark.parametrize("other", [
+    lambda x, y: x + y * 2.0, lambda x, y: x * y + 3.0, lambda x, y: x * y + x, lambda x, y: x * x + 2.0,
+    lambda x, y: x * y + 2.0 + 0.0, lambda x, y: x * y[::-1] + 2.0, lambda x, y: y - y.T, lambda x, y: x * y - 2.0])
+def test_other_graphs_have_other_signatures(other, make):
+    x, y = make(4, 4), make(4, 4)
+
+    def signature(tensor):
+        return signature_of(topological([tensor]), [tensor])
+
+    assert signature(x * y + 2.0) == signature(make(4, 4) * make(4, 4) + 2.0)
+    assert signature(other(x, y)) != signature(x * y + 2.0)
+
+
+def test_signature_knows_sharing_dtypes_and_outputs(make, cpu):
+    x = make(4, 4)
+    a, b = x + 1.0, x + 1.0
+    assert signature_of(topological([a + a]), []) != signature_of(topological([a + b]), [])
+    c = a * 2.0
+    assert signature_of(topological([c]), [c]) != signature_of(topological([c]), [c, a])
+    index = [cpu.array(np.array([0, 1])), cpu.array([0.0, 1.0])]
+    assert signature_of(index[:1], index[:1]) != signature_of(index[1:], index[1:])
+
+
+def test_evaluated_tensors_are_leaves_of_a_plan(make, scheduler):
+    x = make(4, 4)
+    y = x + 1.0
+    assert len(scheduler.schedule([y @ x])[0].steps) == 2
+    y.eval()
+    assert len(scheduler.schedule([y @ x])[0].steps) == 1
+
+
+def test_kernels_without_elements_are_left_out(make, scheduler):
+    assert scheduler.schedule([nnk.softmax(make(0, 4)) + 1.0])[0].steps == ()
+
+
+def test_schedules_are_bounded(make, monkeypatch):
+    monkeypatch.setattr(rules, "MAX_SCHEDULES", 3)
+    scheduler = Scheduler(1)
+    for n in range(1, 9):
+        scheduler.schedule([make(n) + 1.0])
+        assert len(scheduler._schedules) <= 3
+    found = scheduler.schedule([make(8) + 1.0])[0]
+    assert scheduler.schedule([make(8) + 1.0])[0] is found
+
+
+def test_version_is_part_of_key_and_identity(make):
+    steps = [Scheduler(version).schedule([make(3) + 1.0])[0].steps[0] for version in (1, 2)]
+    assert steps[0].key != steps[1].key
+    assert steps[0].identity != steps[1].identity
+    assert steps[0].spec == steps[1].spec

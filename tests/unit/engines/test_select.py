@@ -1,0 +1,128 @@
+"""The choice of an engine."""
+
+import subprocess
+import sys
+import textwrap
+import warnings
+
+import pytest
+
+import nnk
+from nnk import config
+from nnk.engines import select
+from nnk.engines.cpu import CpuEngine
+from nnk.errors import NoDeviceError, PerformanceWarning
+
+
+def run(code, **environment):
+    """Run Python in a process of its own; return what it printed."""
+    import os
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False,
+                          env={**os.environ, **environment})
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.fixture
+def no_vulkan(monkeypatch):
+    """Make this process find no Vulkan device, and forget what it was told."""
+    def nothing(*_):
+        raise NoDeviceError("No Vulkan device found", hints=["install a driver"])
+    monkeypatch.setattr("nnk.vk.instance.select", nothing)
+    monkeypatch.setattr("nnk.vk.instance.physical_devices", nothing)
+    monkeypatch.setattr(select, "_told_about_cpu", False)
+
+
+def test_names(vulkan, cpu):
+    assert nnk.engine("cpu") is cpu
+    assert nnk.engine("vulkan") is vulkan
+    assert nnk.engine(vulkan.name) is vulkan
+    assert nnk.engine(vulkan.device_name[:6].lower()) is vulkan
+    assert nnk.engine(vulkan) is vulkan
+    assert nnk.engine("auto") is nnk.engine() is nnk.engine(None) is vulkan
+
+
+def test_own_engines_pass_through():
+    engine = CpuEngine()
+    assert nnk.engine(engine) is engine
+    assert nnk.array([1.0], engine=engine).engine is engine
+
+
+@pytest.mark.parametrize("name", ["no such device", "vulkan:99", "vulkan:x", ""])
+def test_unknown_names(name, vulkan):
+    with pytest.raises(NoDeviceError) as caught:
+        nnk.engine(name)
+    assert vulkan.device_name in str(caught.value) or caught.value.hints
+
+
+@pytest.mark.parametrize("device", [3, 1.5, b"cpu", ["cpu"]])
+def test_a_device_is_a_name(device):
+    with pytest.raises(NoDeviceError, match="Expected an engine or the name of a device, got"):
+        nnk.engine(device)
+
+
+def test_setting_names_the_device(cpu):
+    with config.override(device="cpu"):
+        assert nnk.engine() is nnk.engine("auto") is cpu
+    with config.override(device="no such device"), pytest.raises(NoDeviceError, match="no such device"):
+        nnk.engine()
+
+
+def test_automatic_choice_without_vulkan_says_so_once(no_vulkan, cpu):
+    with pytest.warns(PerformanceWarning, match="nnk runs on the CPU engine: No Vulkan device found"):
+        assert nnk.engine("auto") is cpu
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert nnk.engine("auto") is cpu
+
+
+def test_vulkan_without_a_device_is_an_error(no_vulkan):
+    for call in (lambda: nnk.engine("vulkan"), nnk.devices):
+        with pytest.raises(NoDeviceError) as caught:
+            call()
+        assert caught.value.hints == ["install a driver"]
+
+
+def test_counts(cpu):
+    assert select.counts_of(cpu) == {"compiled": 0, "hits": 0}
+
+
+def test_forgotten_engines_are_closed_and_made_anew():
+    lines = run("""
+        import nnk
+        from nnk.engines.select import forget_engines
+        first = nnk.engine("cpu")
+        forget_engines()
+        print(nnk.engine("cpu") is first, nnk.array([2.0], engine="cpu").tolist())
+        """)
+    assert lines == ["False [2.0]"]
+
+
+def test_one_engine_for_all_threads():
+    lines = run("""
+        import threading, nnk
+        found, start = [], threading.Barrier(8)
+        def ask():
+            start.wait()
+            found.append(nnk.engine("cpu"))
+        threads = [threading.Thread(target=ask) for _ in range(8)]
+        [thread.start() for thread in threads]
+        [thread.join() for thread in threads]
+        print(len(found), len(set(map(id, found))))
+        """)
+    assert lines == ["8 1"]
+
+
+def test_a_forked_child_makes_engines_of_its_own(vulkan):
+    lines = run("""
+        import os, sys, nnk
+        parent = nnk.engine("vulkan")
+        print((nnk.array([1.0], engine=parent) + 1.0).tolist(), flush=True)
+        child = os.fork()
+        if child == 0:
+            own = nnk.engine("vulkan")
+            print(own is not parent, (nnk.array([1.0], engine=own) + 2.0).tolist(), flush=True)
+            os._exit(0)
+        print(os.waitpid(child, 0)[1], (nnk.array([1.0], engine=parent) + 3.0).tolist())
+        """)
+    assert lines == ["[2.0]", "True [3.0]", "0 [4.0]"]
