@@ -64,8 +64,9 @@ def _strided(offset: int, row_axes: Axes, column_stride: int) -> tuple[ViewSpec,
 
 
 def _is_row_major(shape: Shape, offset: int, strides: Shape) -> bool:
+    """Say whether a view is linear, whatever its sizes are: a permuted axis of size 1 is still a permuted axis."""
     expected = contiguous_strides(shape)
-    return offset == 0 and all(size == 1 or stride == wanted
+    return offset == 0 and all(stride == wanted or (size == 1 and stride == 0)
                                for size, stride, wanted in zip(shape, strides, expected, strict=True))
 
 
