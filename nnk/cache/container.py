@@ -30,6 +30,9 @@ __all__ = ["FORMAT_VERSION", "Entry", "Item", "Snapshot", "check_key", "check_of
 #: Layout of the container. A reader leaves a file of a newer one alone.
 FORMAT_VERSION = 1
 
+#: The field `format_check` repeats both versions as a hash. A flipped bit in a version does not make a newer file then.
+FORMAT_CHECK = xxhash.xxh3_64_digest(struct.pack(">QQ", 2, FORMAT_VERSION))[::-1]
+
 SPIRV_MAGIC = struct.pack("<I", 0x07230203)
 SPIRV_HEADER_BYTES = 20
 
@@ -222,7 +225,7 @@ class Snapshot:
             self._kernels = KeyIndex(table, b"kernel.", _STR)
             self.state = "good"
         except FormatVersionError as exc:
-            if not isinstance(exc.found, int) or exc.found <= exc.supported:
+            if self._is_flipped(exc.found, exc.supported):
                 self._salvage(str(exc))
                 return
             self.state = "newer"
@@ -230,6 +233,22 @@ class Snapshot:
             self.problems.append(str(exc))
         except RecordError as exc:
             self._salvage(str(exc))
+
+    def _is_flipped(self, found: int, supported: int) -> bool:
+        """Say whether a version is damage: older than any, or one bit off while `format_check` still names ours.
+
+        The next version is never taken for damage, not even where it is one bit off: a newer file is left alone.
+        """
+        if found < supported:
+            return True
+        if found == supported + 1 or (found ^ supported).bit_count() != 1:
+            return False
+        head = _pread(self._fd, 4096, 0)    # the field stands near the start of the table
+        at = head.find(b"format_check\0")
+        if at < 0 or len(head) < at + 21:
+            return False
+        addr = struct.unpack_from("<Q", head, at + 13)[0]
+        return addr <= self.size - 16 and _pread(self._fd, 8, addr + 8) == FORMAT_CHECK
 
     def _check_end(self, table: RecordTable) -> None:
         """Compare the last block's length with the end of the file: a cut or continued file shows here."""
@@ -472,7 +491,7 @@ def _prove(data: bytes, key: bytes, spans: Sequence[tuple[int, int]],
 
 def head_bytes(generator_version: str, compiler: str) -> int:
     """Return the size of a file without kernels, its history included."""
-    fields = (("nnk_format_version", 8), ("generator_version", len(generator_version.encode())),
+    fields = (("nnk_format_version", 8), ("format_check", 8), ("generator_version", len(generator_version.encode())),
               ("compiler", len(compiler.encode())), ("history", 8 * len(HISTORY)))
     return 34 + sum(21 + len(name) + size for name, size in fields)
 
@@ -486,6 +505,7 @@ def layout(items: Iterable[Item], *, generator_version: str, compiler: str,
     ordered = sorted(items, key=lambda item: item.key)
     small: list[tuple[bytes, int, bytes]] = [
         (b"nnk_format_version", _UINT, struct.pack("<Q", FORMAT_VERSION)),
+        (b"format_check", _UINT, FORMAT_CHECK),
         (b"generator_version", _STR, generator_version.encode()),
         (b"compiler", _STR, compiler.encode())]
     if history:

@@ -106,7 +106,7 @@ def _merged(items: dict[str, Item], change: Change) -> dict[str, Item]:
 
 
 def _needs_write(old: Snapshot, merged: Mapping[str, Item], change: Change, damage: list[str]) -> bool:
-    if change.rewrite or change.put or damage or any(key in old for key in change.drop):
+    if change.rewrite or change.put or damage or old.problems or any(key in old for key in change.drop):
         return True
     return any(key in merged and old.day(key) < change.today for key in change.touch)
 

@@ -376,6 +376,7 @@ class KernelCache:
                 self._note_damage(self.path, self._snapshot.problems[0])
                 self._quarantine()
             elif self._snapshot.state == "good":
+                self._heal = self._heal or bool(self._snapshot.problems)
                 self._quarantine()
             elif self._snapshot.state == "newer":
                 self._warn(f"Kernel cache {shown(self.path)} was written by a newer nnk "

@@ -192,7 +192,8 @@ def test_a_flipped_bit_in_every_byte(tmp_path: Path) -> None:
         flipped[at] ^= 1 << at % 8
         got = outcomes(tmp_path, flipped)
         assert got.items() <= good.items(), at
-        newer = len(got) == 0 and Snapshot.open(tmp_path / "k.nnk").state == "newer"
+        newer = Snapshot.open(tmp_path / "k.nnk").state == "newer"
+        assert newer == (at == 0x1a and flipped[at] == 3)
         lost_most = max(lost_most, 0 if newer else len(good) - len(got))
     assert lost_most == 1
 
@@ -260,6 +261,21 @@ def test_newer_container_format(tmp_path: Path) -> None:
     snapshot = opened(tmp_path, kvrecord.dumps(record))
     assert snapshot.state == "newer"
     assert snapshot.keys() == []
+
+
+@pytest.mark.parametrize("bit", range(1, 64))
+def test_a_flipped_version_is_damage(tmp_path: Path, bit: int) -> None:
+    """Were it a newer file, all its kernels would be out of use for good."""
+    wanted = entries(2)
+    data = file_of(wanted)
+    block = struct.unpack_from("<Q", data, 34 + 4 + 18 + 1)[0]
+    for at in (0x1a, block + 8):
+        changed = bytearray(data)
+        changed[at + bit // 8] ^= 1 << bit % 8
+        snapshot = opened(tmp_path, changed)
+        assert snapshot.state == "damaged"
+        assert sorted(snapshot.keys()) == sorted(wanted)
+        snapshot.close()
 
 
 def test_absent_file(tmp_path: Path) -> None:
