@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from nnk.expr.meta import group_count_of, kernel_meta_of, pack_words
+from nnk.expr.spec import ExprSpec, Instr, Operand, ViewSpec
 from nnk.generator.compile import compile_kernel
 from nnk.vk import instance
 from nnk.vk.device import Device
@@ -57,3 +58,32 @@ def test_random_specs_give_the_bits_of_the_oracle(device: Device, form: str) -> 
         expected = [output.view(np.uint32).tolist()
                     for output in evaluate.evaluate(case.spec, case.launch, case.inputs)]
         assert run(device, case) == expected, case.spec
+
+
+def case_of(instrs: tuple[Instr, ...], inputs: list[Any], rows: int, cols: int, vector_out: bool = False) -> Any:
+    """A case over linear inputs, with -0.0 as its run-time parameter."""
+    views = (ViewSpec(specrules.LINEAR),) * len(inputs)
+    spec = ExprSpec(4, instrs, views, (), (0x80000000,))
+    return strategies.Case(spec, strategies.launch_of(spec, rows, cols, ((),) * len(inputs), vector_out), inputs)
+
+
+X, BATCH, PARAM = Operand(specrules.INPUT, 0), Operand(specrules.BATCH, 0), Operand(specrules.RPARAM, 0)
+TOTAL, R0 = Operand(specrules.REDUCE, 1), Operand(specrules.REG, 0)
+SPECIAL = np.array(strategies.SPECIAL_BITS, np.uint32).view(np.float32)
+LT, GT = 13, 15
+KNOWN = {
+    "sum of a zero that is known": case_of((Instr(specrules.ROW_SUM, 1, BATCH), Instr(specrules.ADD, 0, TOTAL, BATCH)),
+                                           [], 3, 7),
+    "negative zero and the batch": case_of((Instr(specrules.ADD, 0, PARAM, BATCH),), [], 3, 7),
+    "product with lt(x, x)": case_of((Instr(LT, 0, X, X), Instr(specrules.MUL, 2, X, R0)), [SPECIAL], 1, len(SPECIAL)),
+    "sum with gt(x, x)": case_of((Instr(GT, 0, X, X), Instr(specrules.ADD, 2, X, R0)), [SPECIAL], 1, len(SPECIAL)),
+    "one value a row over a linear input": case_of(
+        (Instr(specrules.ROW_SUM, 1, X), Instr(specrules.SUB, 0, X, TOTAL)),
+        [np.arange(35, dtype=np.float32)], 5, 7, vector_out=True),
+}
+
+
+@pytest.mark.parametrize("case", KNOWN.values(), ids=KNOWN)
+def test_known_traps(device: Device, case: strategies.Case) -> None:
+    expected = [output.view(np.uint32).tolist() for output in evaluate.evaluate(case.spec, case.launch, case.inputs)]
+    assert run(device, case) == expected
