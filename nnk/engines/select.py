@@ -108,7 +108,7 @@ def forget_engines() -> None:
 
 
 def _after_fork() -> None:
-    """Let a forked child open devices of its own: those of its parent do not work here."""
+    """Forget the engines of the parent, whose devices do not work here."""
     global _lock
     _lock = threading.Lock()
     _engines.clear()

@@ -5,6 +5,7 @@ A Device owns every Vulkan object made through it. Buffers and kernels may outli
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -56,6 +57,7 @@ class Device:
         self.float_modes = float_modes_of(info)
         self.push_descriptors = bool(config.get("push_descriptors")) and _PUSH_DESCRIPTOR in info.extensions
         self._unusable = ""
+        self._process = os.getpid()
         self._arena_ready = self._pools_ready = False
         self._alignment = max(MIN_ALIGNMENT, info.limit("minStorageBufferOffsetAlignment"))
         self._lock = threading.RLock()
@@ -238,6 +240,10 @@ class Device:
 
     def close(self) -> None:
         """Wait for the device and destroy everything. Closing twice does nothing."""
+        if os.getpid() != self._process:
+            # Dropped in a forked child before anybody told it of the fork.
+            self.abandon()
+            return
         with self._lock:
             self._unusable = self._unusable or "Expected an open Vulkan device, got one that was closed"
             self._teardown.close()
@@ -246,9 +252,9 @@ class Device:
         """Make the device unusable in a forked child. The parent's driver threads do not exist here."""
         self._lock = threading.RLock()
         self._teardown.pop_all()
-        self._unusable = ("This Vulkan device belongs to the parent process; make a new engine after fork, or start "
-                          "processes with the spawn method")
-        self._recorder.disable(self._unusable)
+        self._unusable = f"This Vulkan device belongs to the parent process; {instance.FORK_HINTS[0]}"
+        if hasattr(self, "_recorder"):
+            self._recorder.disable(self._unusable)
 
     def __del__(self) -> None:
         # A device that nobody refers to any more; missing attributes mean that __init__ did not get far.

@@ -1,6 +1,7 @@
 """The Vulkan instance of the process, its physical devices, and the choice of one.
 
-The instance is made on first use and destroyed at exit, after all devices. A forked child starts with none.
+The instance is made on first use and destroyed at exit, after all devices. A forked child of a process that used Vulkan
+gets none: drivers keep threads and exit handlers that do not survive a fork.
 """
 
 from __future__ import annotations
@@ -20,6 +21,10 @@ __all__ = ["DeviceInfo", "physical_devices", "physical_handle", "select"]
 
 #: Vulkan 1.2 brings SPIR-V 1.5, timeline semaphores and float controls.
 MIN_API_VERSION = (1, 2)
+
+#: What to do instead of using Vulkan on both sides of a fork.
+FORK_HINTS = ["start processes with the spawn or forkserver method, or use Vulkan in the child only",
+              'use the engine "cpu" in the child']
 
 _KINDS = {0: "other", 1: "integrated", 2: "discrete", 3: "virtual", 4: "cpu"}
 _KIND_ORDER = ("discrete", "integrated", "virtual", "cpu", "other")
@@ -216,6 +221,9 @@ def _start() -> _State:
     with _lock:
         if _state is not None:
             return _state
+        if _forked:
+            raise NoDeviceError(f"Vulkan was in use before this process was forked, and its drivers do not survive "
+                                f"that; {FORK_HINTS[0]}", hints=FORK_HINTS)
         state = _State(_create_instance(), [], [], [])
         for handle in _enumerate(state.instance):
             properties = ffi.new("VkPhysicalDeviceProperties*")
@@ -235,8 +243,7 @@ def _stop() -> None:
     for device in list(_open):
         device.close()
     state, _state = _state, None
-    # A driver that was in use before a fork may crash when it is taken down in the child; the process ends anyway.
-    if state is not None and not _forked:
+    if state is not None:
         lib.vkDestroyInstance(state.instance, ffi.NULL)
 
 
