@@ -143,7 +143,7 @@ ${body}
 #: One workgroup a block of ${block} x ${block} results, 8 x 8 a thread, k ascending in steps of ${step} (R8). An
 #: operand is base + row * row_stride + column * column_stride, whatever its view. A thread fetches one 4 x 4 patch of
 #: each operand a step, four at a time along the axis that is contiguous. Beyond the edge a is -0 and b is +0: their
-#: product -0 changes no sum (R5). Threads whose rows are all beyond the edge skip the products.
+#: product -0 changes no sum (R5). A sum over no k is +0. Threads whose rows are all beyond the edge skip the products.
 MATMUL = Template("""\
 shared vec4 tile_a[${step}][${quads}];
 shared vec4 tile_b[${step}][${quads}];
@@ -156,6 +156,7 @@ void main(){
     uint n0=(block%blocks_x)*${block}u, m0=((block/blocks_x)%blocks_y)*${block}u, batch=block/(blocks_x*blocks_y);
 ${operands}
     uint steps=m0+ty*8u<height?${step}u:0u;
+    float start=U2F(depth==0u?0u:${identity});
     vec4 ${accumulators};
     for(uint k0=0u;k0<depth;k0+=${step}u){
       fetch_a(t,${fetch_a});

@@ -369,15 +369,16 @@ def _emit_matmul(emitter: _Emitter) -> str:
         address, fetch_a = "base+(x+j)*stride+y*k_stride", "a_base,m0,height,k0,depth,a_row,a_column"
     fetch = (_fetch("a", a, address)
              + _fetch("b", b, "base+(x+j)*stride+y*k_stride"))
-    accumulators = ", ".join(f"acc{quad}=vec4(U2F({_SUM_IDENTITY}))" for quad in range(16))
+    accumulators = ", ".join(f"acc{quad}=vec4(start)" for quad in range(16))
     products = [f"p=vec4(a{row // 4}.{'xyzw'[row % 4]})*b{half}; acc{row * 2 + half}=acc{row * 2 + half}+p;"
                 for row in range(8) for half in range(2)]
     choose = [f"if(quad=={quad}u) acc=acc{quad};" for quad in range(1, 16)]
     return emitter.shader(blocks.MATMUL.substitute(
         step=MATMUL_STEP, block=MATMUL_BLOCK, quads=MATMUL_BLOCK // 4, last=f"{MATMUL_BLOCK - 1}u", fetch=fetch,
         operands=_indent([*_operand_bases(emitter, "a", a), *_operand_bases(emitter, "b", b)], 2),
-        fetch_a=fetch_a, fetch_b="b_base,n0,cols,k0,depth,b_column,b_row", accumulators=accumulators,
-        products=_indent(products, 4), choose=_indent(choose, 3), body=_indent(emitter.whole_body(), 4)))
+        identity=_SUM_IDENTITY, fetch_a=fetch_a, fetch_b="b_base,n0,cols,k0,depth,b_column,b_row",
+        accumulators=accumulators, products=_indent(products, 4), choose=_indent(choose, 3),
+        body=_indent(emitter.whole_body(), 4)))
 
 
 def emit(spec: ExprSpec, prec_sig: int = 0) -> str:

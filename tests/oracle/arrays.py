@@ -436,8 +436,8 @@ def row_max(x: Floats) -> Floats:
 
 @_quiet
 def matmul(a: Floats, b: Floats) -> Floats:
-    """(m, k) by (k, n): k ascending from -0.0, product and sum rounded apart (R8)."""
-    total = np.full((a.shape[0], b.shape[1]), -0.0, np.float32)
+    """(m, k) by (k, n): k ascending from -0.0, product and sum rounded apart (R8); +0 for k = 0 (R5)."""
+    total = np.full((a.shape[0], b.shape[1]), -0.0 if a.shape[1] else 0.0, np.float32)
     for k in range(a.shape[1]):
         total = total + a[:, k, None] * b[None, k, :]
     return total

@@ -100,7 +100,8 @@ void main(){
     uint a_base=batch*height*depth, a_row=(trans&1u)==0u?depth:1u, a_column=(trans&1u)==0u?1u:height;
     uint b_base=batch*depth*cols, b_row=(trans&2u)==0u?cols:1u, b_column=(trans&2u)==0u?1u:depth;
     uint steps=m0+ty*8u<height?16u:0u;
-    vec4 acc0=vec4(U2F(0x80000000u)), acc1=vec4(U2F(0x80000000u)), acc2=vec4(U2F(0x80000000u)), acc3=vec4(U2F(0x80000000u)), acc4=vec4(U2F(0x80000000u)), acc5=vec4(U2F(0x80000000u)), acc6=vec4(U2F(0x80000000u)), acc7=vec4(U2F(0x80000000u)), acc8=vec4(U2F(0x80000000u)), acc9=vec4(U2F(0x80000000u)), acc10=vec4(U2F(0x80000000u)), acc11=vec4(U2F(0x80000000u)), acc12=vec4(U2F(0x80000000u)), acc13=vec4(U2F(0x80000000u)), acc14=vec4(U2F(0x80000000u)), acc15=vec4(U2F(0x80000000u));
+    float start=U2F(depth==0u?0u:0x80000000u);
+    vec4 acc0=vec4(start), acc1=vec4(start), acc2=vec4(start), acc3=vec4(start), acc4=vec4(start), acc5=vec4(start), acc6=vec4(start), acc7=vec4(start), acc8=vec4(start), acc9=vec4(start), acc10=vec4(start), acc11=vec4(start), acc12=vec4(start), acc13=vec4(start), acc14=vec4(start), acc15=vec4(start);
     for(uint k0=0u;k0<depth;k0+=16u){
       fetch_a(t,a_base,m0,height,k0,depth,a_row,a_column);
       fetch_b(t,b_base,n0,cols,k0,depth,b_column,b_row);
