@@ -113,13 +113,7 @@ class BlockAllocator:
         OutOfDeviceMemoryError
             If the device has no room for it.
         """
-        info = ffi.new("VkBufferCreateInfo*", {
-            "sType": lib.VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO, "size": size,
-            "usage": lib.VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | lib.VK_BUFFER_USAGE_TRANSFER_SRC_BIT
-            | lib.VK_BUFFER_USAGE_TRANSFER_DST_BIT,
-        })
-        buffer = ffi.new("VkBuffer*")
-        check("vkCreateBuffer", lib.vkCreateBuffer(self._device, info, ffi.NULL, buffer))
+        buffer = _make_buffer(self._device, size)
         memory = ffi.new("VkDeviceMemory*")
         address = ffi.new("void**")
         try:
@@ -149,6 +143,27 @@ class BlockAllocator:
         lib.vkFreeMemory(self._device, block.memory, ffi.NULL)
 
 
+def _make_buffer(device: Any, size: int) -> Any:
+    """Return a pointer to a new VkBuffer without memory."""
+    info = ffi.new("VkBufferCreateInfo*", {
+        "sType": lib.VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO, "size": size,
+        "usage": lib.VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | lib.VK_BUFFER_USAGE_TRANSFER_SRC_BIT
+        | lib.VK_BUFFER_USAGE_TRANSFER_DST_BIT,
+    })
+    buffer = ffi.new("VkBuffer*")
+    check("vkCreateBuffer", lib.vkCreateBuffer(device, info, ffi.NULL, buffer))
+    return buffer
+
+
+def _types_for_buffers(device: Any) -> int:
+    """Return the memory types that buffers may have, as bits; they are the same for all of one usage."""
+    buffer = _make_buffer(device, MIN_ALIGNMENT)
+    needs = ffi.new("VkMemoryRequirements*")
+    lib.vkGetBufferMemoryRequirements(device, buffer[0], needs)
+    lib.vkDestroyBuffer(device, buffer[0], ffi.NULL)
+    return int(needs.memoryTypeBits)
+
+
 def choose_memory_type(properties: Any, allowed: int, required: int, preferred: int = 0) -> int | None:
     """Return the first memory type with all ``required`` flags, those with ``preferred`` flags first; None if none."""
     types = [(index, properties.memoryTypes[index].propertyFlags) for index in range(properties.memoryTypeCount)
@@ -167,8 +182,7 @@ class Memory:
     through staging memory.
     """
 
-    def __init__(self, device: Any, physical: Any, info: DeviceInfo, recorder: Recorder,
-                 unified: bool) -> None:
+    def __init__(self, device: Any, physical: Any, info: DeviceInfo, recorder: Recorder, unified: bool) -> None:
         self._info = info
         self._recorder = recorder
         self._cache = recorder.cache
@@ -180,10 +194,12 @@ class Memory:
         self.unified = unified
         properties = ffi.new("VkPhysicalDeviceMemoryProperties*")
         lib.vkGetPhysicalDeviceMemoryProperties(physical, properties)
-        local = choose_memory_type(properties, ~0, _HOST | _LOCAL, _CACHED) if unified else None
+        allowed = _types_for_buffers(device)
+        local = choose_memory_type(properties, allowed, _HOST | _LOCAL, _CACHED) if unified else None
         if local is None:
-            local = choose_memory_type(properties, ~0, _LOCAL)
-        host = choose_memory_type(properties, ~0, _HOST, _CACHED)
+            self.unified = unified = False
+            local = choose_memory_type(properties, allowed, _LOCAL)
+        host = choose_memory_type(properties, allowed, _HOST, _CACHED)
         if local is None or host is None:
             raise DeviceError(f"{info.name} has no memory type that nnk can use")
         self._local = BlockAllocator(device, info, local, unified)

@@ -14,7 +14,7 @@ import pytest
 from nnk import config
 from nnk._fast import dispatch
 from nnk.errors import DeviceError, FormatError, LimitError, VulkanError
-from nnk.vk import instance
+from nnk.vk import instance, memory
 from nnk.vk.device import Device
 from tests.glsl import build, meta_of
 
@@ -303,6 +303,20 @@ def test_execution_modes_keep_subnormals_and_signed_zeros(device: Device) -> Non
     device.dispatch(kernel, [filled(device, values)], [out], words(len(values)), 1)
     expected = values * np.float32(0.5) + values
     assert np.array_equal(floats(device, out).view(np.uint32), expected.view(np.uint32))
+
+
+def test_integrated_device_without_shared_memory_is_staged(monkeypatch: pytest.MonkeyPatch) -> None:
+    choose, both = memory.choose_memory_type, memory._HOST | memory._LOCAL
+
+    def no_shared_type(properties: Any, allowed: int, required: int, preferred: int = 0) -> int | None:
+        return None if required == both else choose(properties, allowed, required, preferred)
+
+    monkeypatch.setattr(memory, "choose_memory_type", no_shared_type)
+    with Device(instance.select(), unified=True) as device:
+        buffer = device.allocate(10)
+        device.upload(buffer, b"0123456789")
+        assert buffer.span.address == 0
+        assert device.download(buffer) == b"0123456789"
 
 
 def test_driver_refusal_is_a_vulkan_error() -> None:
