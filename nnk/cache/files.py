@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import stat
 import time
 from collections.abc import Iterable
@@ -136,7 +135,7 @@ def publish(path: Path, chunks: Iterable[bytes | memoryview]) -> int:
     A temporary file in the same folder is written, synced and renamed. Whatever fails, ``path`` keeps its old content
     and the temporary file is gone; a rename whose folder could not be synced counts as done.
     """
-    temporary = path.with_name(f"{temporary_prefix(path)}{os.getpid()}-{secrets.token_hex(8)}")
+    temporary = path.with_name(f"{temporary_prefix(path)}{os.getpid()}-{os.urandom(8).hex()}")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NOFOLLOW | _CLOEXEC | _BINARY, 0o600)
     size = 0
     buffered: list[bytes | memoryview] = []

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -57,7 +56,7 @@ def _acquire(fd: int, path: Path, timeout_s: float) -> None:
                                        f"process holds it; NNK_LOCK_TIMEOUT_S sets the limit", path=path,
                                        seconds=timeout_s) from exc
             # Jitter keeps many waiting processes from polling in step.
-            time.sleep(min(left_s, poll_s * random.uniform(0.5, 1.5)))
+            time.sleep(min(left_s, poll_s * (0.5 + os.urandom(1)[0] / 256)))
             poll_s = min(2 * poll_s, LONGEST_POLL_S)
         except portalocker.LockException as exc:
             raise CacheError(f"The file system of {shown(path)} gives no lock: {exc}; set NN_KERNEL_CACHE_DIR to a "

@@ -7,7 +7,6 @@ Everything else is no blob. The files stand beside the kernel cache and follow i
 
 from __future__ import annotations
 
-import hmac
 import os
 import struct
 from pathlib import Path
@@ -20,7 +19,7 @@ from nnk._fast.kvrecord import encode, parse
 from nnk.cache import files
 from nnk.cache.location import shown
 from nnk.cache.lock import locked
-from nnk.cache.sign import mac_of, read_secret
+from nnk.cache.sign import is_same, mac_of, read_secret
 from nnk.errors import CacheError, FormatError
 
 __all__ = ["FORMAT_VERSION", "load_pipelines", "pipelines_path", "save_pipelines"]
@@ -87,12 +86,11 @@ def load_pipelines(path: Path, device_uuid: bytes, driver: str) -> bytes:
     except (OSError, FormatError):
         return b""
     # The whole file is what this version writes for this blob, byte for byte, or it is nothing. A signature of
-    # another secret is a difference like any other; comparing in constant time keeps it one.
+    # another secret is a difference like any other.
     secret = read_secret(config.get("cache_key_file"))
     expected = encode(_fields(device_uuid, driver, blob, secret))
-    if _is_of_device(blob, device_uuid) and hmac.compare_digest(expected, data):
-        return blob
-    return b""
+    is_whole = is_same(expected, data) if secret else expected == data
+    return blob if is_whole and _is_of_device(blob, device_uuid) else b""
 
 
 def save_pipelines(path: Path, device_uuid: bytes, driver: str, blob: bytes) -> bool:

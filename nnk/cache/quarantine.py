@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import threading
 from pathlib import Path
 
@@ -77,7 +76,7 @@ class Marks:
         self._fd, self._file, self._pid, self._length, self._keys = -1, None, os.getpid(), 0, []
 
     def _make(self) -> None:
-        self._file = self._path.with_name(f"{_prefix(self._path)}{os.getpid()}-{secrets.token_hex(4)}")
+        self._file = self._path.with_name(f"{_prefix(self._path)}{os.getpid()}-{os.urandom(4).hex()}")
         with contextlib.suppress(OSError):
             self._fd = open_private(self._file)
             if not _try_lock(self._fd):

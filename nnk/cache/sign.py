@@ -1,9 +1,10 @@
-"""Signatures of kernels: a keyed hash that only holders of a secret file can make."""
+"""Signatures of kernels: a keyed hash that only holders of a secret file can make.
+
+The hash modules are imported where they are used: most processes have no secret and start without them.
+"""
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import os
 import stat
 from pathlib import Path
@@ -12,7 +13,7 @@ from nnk.cache.container import MAC_BYTES, Entry
 from nnk.cache.location import shown
 from nnk.errors import ConfigError
 
-__all__ = ["is_signed", "mac_of", "read_secret"]
+__all__ = ["is_same", "is_signed", "mac_of", "read_secret"]
 
 MIN_SECRET_BYTES = 16
 MAX_SECRET_BYTES = 4096
@@ -44,6 +45,7 @@ def read_secret(path: str) -> bytes:
     if os.name == "posix" and mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise ConfigError(f"Expected {expected} in {name}, got mode {stat.S_IMODE(mode):04o} on {shown(path)}; run "
                           f"`chmod 600` on it", variable=name, value=path, expected=expected)
+    import hashlib
     return hashlib.blake2b(secret, digest_size=64).digest()
 
 
@@ -52,6 +54,7 @@ def mac_of(secret: bytes, key: str, spirv: bytes, identity: bytes) -> bytes:
 
     An entry that moved to its collision key keeps its signature: it is that of the key asked for.
     """
+    import hashlib
     if identity:
         key = key.replace(f"@{identity.hex()}", "")
     mac = hashlib.blake2b(key=secret, digest_size=MAC_BYTES, person=b"nnk kernel")
@@ -63,4 +66,10 @@ def mac_of(secret: bytes, key: str, spirv: bytes, identity: bytes) -> bytes:
 
 def is_signed(secret: bytes, key: str, entry: Entry) -> bool:
     """Say whether the entry carries the signature that ``secret`` gives it."""
-    return hmac.compare_digest(entry.mac, mac_of(secret, key, entry.spirv, entry.identity))
+    return is_same(entry.mac, mac_of(secret, key, entry.spirv, entry.identity))
+
+
+def is_same(a: bytes, b: bytes) -> bool:
+    """Compare in a time that does not tell where the first difference is."""
+    import hmac
+    return hmac.compare_digest(a, b)
