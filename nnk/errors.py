@@ -15,7 +15,6 @@
     │   │   └── RecordTruncatedError
     │   └── FormatVersionError             .found .supported
     ├── GeneratorError(RuntimeError)       .key
-    │   ├── EmitError                      .op
     │   └── CompileError                   .source .log
     ├── CacheError(OSError)                .path
     │   └── CacheLockTimeout(TimeoutError) .seconds
@@ -49,7 +48,6 @@ __all__ = [
     "DTypeError",
     "DeviceError",
     "DeviceLostError",
-    "EmitError",
     "ExprError",
     "FormatError",
     "FormatVersionError",
@@ -163,12 +161,6 @@ class GeneratorError(NnkError, RuntimeError):
     """A kernel could not be generated."""
 
     attributes: tuple[str, ...] = ("key",)
-
-
-class EmitError(GeneratorError):
-    """The emitter has no code for a part of the ExprSpec."""
-
-    attributes: tuple[str, ...] = ("key", "op")
 
 
 class CompileError(GeneratorError):

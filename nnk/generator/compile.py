@@ -31,7 +31,7 @@ def compile_kernel(spec: ExprSpec, key: str, prec_sig: int = 0) -> bytes:
 
     Raises
     ------
-    UnsupportedOpError, EmitError
+    UnsupportedOpError
         If this version has no code for the spec.
     CompileError
         If the compiler refuses the source, or the result breaks the numerics contract.

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from nnk import numerics, ops
-from nnk.errors import EmitError
+from nnk.errors import UnsupportedOpError
 from nnk.expr.canonical import ValueForm, to_values
 from nnk.expr.meta import (
     MATMUL_BLOCK,
@@ -31,7 +31,7 @@ _VIEW = {view.code: view.name for view in ops.VIEWS}
 _KIND = {kind.code: kind.name for kind in ops.OPERANDS}
 
 #: View name -> element index at (row, col, i = row*cols + col, batch); {p} is the number of the view's first
-#: parameter word. The strided view is built by :func:`_strided_address`, the take view by its index slot.
+#: parameter word. The strided view is built by :func:`_strided_address`, take and row_gather by their index slot.
 _ADDRESSES: dict[str, str] = {
     "linear": "i",
     "row_mod": "(row%W({p}))*cols+col",
@@ -92,8 +92,10 @@ class _Emitter:
             return f"{_strided_row(word, view.param, row)}+col*W({word + 2 * view.param})"
         if name == "take":
             return f"b{view.param}.d[{row}]*cols+col"
+        if name == "row_gather":
+            return f"b{view.param}.d[col]*cols+col"
         if name not in _ADDRESSES:
-            raise EmitError(f"This version does not emit the view {name} (input {slot})", op=name)
+            raise UnsupportedOpError(f"This version does not run the view {name} (input {slot})", op=name)
         return _ADDRESSES[name].format(p=word)
 
     def load(self, slot: int) -> str:
@@ -120,7 +122,7 @@ class _Emitter:
             return "mm"
         if kind in ("row", "col", "batch"):
             return {"row": "FLT(INT(batch_row))", "col": "FLT(INT(col))", "batch": "FLT(INT(batch))"}[kind]
-        raise EmitError(f"This version does not emit the operand {kind}", op=kind)
+        raise UnsupportedOpError(f"This version does not run the operand {kind}", op=kind)
 
     @staticmethod
     def used(instr: Instr) -> tuple[Operand, ...]:
@@ -320,7 +322,7 @@ def _emit_reduce(spec: ExprSpec, meta: KernelMeta) -> str:
     emitter = _ReduceEmitter(spec, meta)
     names = {op.name for op in (ops.OP_BY_CODE[instr.op] for instr in spec.instrs) if op.kind == "reduce"}
     if any(ops.VIEW_BY_CODE[view.kind].axis >= 0 for view in spec.views):
-        raise EmitError("This version does not emit views that reduce", op="view")
+        raise UnsupportedOpError("This version does not run views that reduce", op="view")
     helpers = blocks.LANES.substitute(levels=2 if "row_sum" in names else 1, lines=ROWS_PER_GROUP,
                                       lane_count=numerics.REDUCE_LANES)
     helpers += "".join(_tree(name.removeprefix("row_")) for name in sorted(names))
@@ -343,7 +345,8 @@ def _operand_bases(emitter: _Emitter, name: str, slot: int) -> list[str]:
             lines += [f"uint b_base={_strided_row(word, view.param, row)}, b_row=W({word + 2 * view.param - 1});"]
         return lines
     if _VIEW[view.kind] != "linear":
-        raise EmitError(f"This version does not emit a matmul operand with the view {_VIEW[view.kind]}", op="matmul")
+        raise UnsupportedOpError(f"This version does not run a matmul operand with the view {_VIEW[view.kind]}",
+                                 op="matmul")
     rows, columns, bit = ("height", "depth", "1u") if is_a else ("depth", "cols", "2u")
     return [f"uint {name}_base=batch*{rows}*{columns}, {name}_row=(trans&{bit})==0u?{columns}:1u, "
             f"{name}_column=(trans&{bit})==0u?1u:{rows};"]
@@ -387,9 +390,7 @@ def emit(spec: ExprSpec, prec_sig: int = 0) -> str:
     Raises
     ------
     UnsupportedOpError
-        If this version has no kernel shape for the spec.
-    EmitError
-        If the emitter has no text for a view or operand.
+        If this version has no kernel shape for the spec, or no text for a view or operand.
     """
     meta = kernel_meta_of(spec, prec_sig)
     if meta.form == "reduce":
