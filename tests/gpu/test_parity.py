@@ -15,10 +15,14 @@ from nnk.cache.store import KernelCache
 from nnk.engines.gpu import GpuEngine
 from nnk.engines.parity import SUITE, compare, special_values
 from nnk.errors import LimitError
-from nnk.expr.meta import group_count_of, loop_count_of
+from nnk.expr.canonical import canonicalise
+from nnk.expr.meta import group_count_of, kernel_meta_of, loop_count_of, pack_words
+from nnk.generator.compile import compile_kernel
 from nnk.generator.version import GENERATOR_VERSION
 from tests.expression_strategies import Program, check, programs
 from tests.oracle import tensors as oracle
+from tests.oracle.evaluate import evaluate
+from tests.strategies import Case, runnable_cases
 
 LENGTHS = (1, 2, 31, 32, 33, 255, 256, 257, 16384, 16385, 16640, 40000)
 
@@ -39,6 +43,26 @@ def same_bits(build: Any, *engines: Any) -> np.ndarray:
 def test_programs_give_the_bits_of_the_contract(vulkan: Any, program: Program) -> None:
     with np.errstate(all="ignore"), vulkan.cache.deferred():
         check(program, vulkan)
+
+
+@given(case=runnable_cases())
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture],
+          max_examples=max(15, settings.default.max_examples * 3 // 10))
+def test_kernels_of_random_specs_give_the_bits_of_the_contract(vulkan: Any, case: Case) -> None:
+    """Every view and operand that the emitter knows, those that no tensor makes included."""
+    spec = canonicalise(case.spec)
+    launch = dataclasses.replace(case.launch, const_bits=spec.const_bits)
+    meta = kernel_meta_of(spec)
+    kernel = vulkan.device.build_kernel(compile_kernel(spec, "test"), meta)
+    inputs = [vulkan.upload(np.ascontiguousarray(array)) for array in case.inputs]
+    outputs = [vulkan.allocate(4 * launch.out_count) for _ in range(meta.n_outputs)]
+    vulkan.device.dispatch(kernel, inputs, outputs, pack_words(meta, launch), group_count_of(meta, launch))
+    with np.errstate(all="ignore"):
+        expected = evaluate(spec, launch, case.inputs)
+    for output, want in zip(outputs, expected, strict=True):
+        got = np.empty(want.shape, np.float32)
+        vulkan.download(output, got)
+        compare(np.ascontiguousarray(want), got)
 
 
 def test_every_expression_of_the_parity_command(vulkan: Any, cpu: Any) -> None:
