@@ -16,7 +16,7 @@ HOLES = {
     "REDUCE_MAX": {"result", "identity", "row_threads", "body", "value"},
     "REDUCE": {"row_threads", "lines", "passes", "body"},
     "MATMUL": {"step", "quads", "fetch", "last", "block", "operands", "identity", "accumulators", "fetch_a", "fetch_b",
-               "choose", "body", "identity"},
+               "products", "choose", "body"},
     "FETCH": {"name", "quads", "pad", "address", "quad_buffer", "buffer"},
 }
 
