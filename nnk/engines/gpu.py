@@ -73,7 +73,11 @@ class GpuEngine(Engine):
         groups = info.limits["maxComputeWorkGroupCount"]
         assert isinstance(groups, tuple)
         self._max_groups = groups[0]
-        check_device(self)
+        try:
+            check_device(self)
+        except BaseException:
+            self.close()
+            raise
 
     # -------------------------------------------------------------------------------------- storage
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from nnk import config
 from nnk.engines.base import Engine
-from nnk.errors import NoDeviceError, PerformanceWarning
+from nnk.errors import DeviceError, NoDeviceError, PerformanceWarning
 
 if TYPE_CHECKING:
     from nnk.vk.instance import DeviceInfo
@@ -60,14 +60,16 @@ def _vulkan_engine(name: str) -> Engine:
 
 
 def _automatic() -> Engine:
+    """Return the best Vulkan device's engine, or the CPU's where there is none that gives the contract's bits."""
     global _told_about_cpu
-    try:
-        return _vulkan_engine("vulkan")
-    except NoDeviceError as error:
-        if not _told_about_cpu:
+    if not _told_about_cpu:
+        try:
+            return _vulkan_engine("vulkan")
+        except DeviceError as error:
+            # Also a device that fails its self-test. It is not tried again: that would cost a device at every call.
             _told_about_cpu = True
             warnings.warn(f"nnk runs on the CPU engine: {error}", PerformanceWarning, stacklevel=4)
-        return cpu_engine()
+    return cpu_engine()
 
 
 def get_engine(device: str | Engine | None = None) -> Engine:

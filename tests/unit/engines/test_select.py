@@ -11,7 +11,7 @@ import nnk
 from nnk import config
 from nnk.engines import select
 from nnk.engines.cpu import CpuEngine
-from nnk.errors import NoDeviceError, PerformanceWarning
+from nnk.errors import DeviceError, NoDeviceError, PerformanceWarning
 
 
 def run(code, **environment):
@@ -76,6 +76,22 @@ def test_automatic_choice_without_vulkan_says_so_once(no_vulkan, cpu):
         assert nnk.engine("auto") is cpu
 
 
+def test_automatic_choice_passes_over_a_device_that_fails(monkeypatch, cpu):
+    opened = []
+
+    def fails(name):
+        opened.append(name)
+        raise DeviceError("Expected exact float32 arithmetic on X, found: reassociation")
+    monkeypatch.setattr(select, "_vulkan_engine", fails)
+    monkeypatch.setattr(select, "_told_about_cpu", False)
+    with pytest.warns(PerformanceWarning, match="found: reassociation"):
+        assert nnk.engine("auto") is cpu
+    assert nnk.engine("auto") is cpu
+    assert opened == ["vulkan"]
+    with pytest.raises(DeviceError, match="reassociation"):
+        nnk.engine("vulkan")
+
+
 def test_vulkan_without_a_device_is_an_error(no_vulkan):
     for call in (lambda: nnk.engine("vulkan"), nnk.devices):
         with pytest.raises(NoDeviceError) as caught:
@@ -113,16 +129,24 @@ def test_one_engine_for_all_threads():
     assert lines == ["8 1"]
 
 
-def test_a_forked_child_makes_engines_of_its_own(vulkan):
+def test_a_forked_child_runs_on_the_cpu(vulkan):
+    """Drivers do not survive a fork; "auto" says so once and goes on without one."""
     lines = run("""
-        import os, sys, nnk
+        import os, sys, warnings, nnk
         parent = nnk.engine("vulkan")
         print((nnk.array([1.0], engine=parent) + 1.0).tolist(), flush=True)
         child = os.fork()
         if child == 0:
-            own = nnk.engine("vulkan")
-            print(own is not parent, (nnk.array([1.0], engine=own) + 2.0).tolist(), flush=True)
+            try:
+                nnk.engine("vulkan")
+            except nnk.errors.NoDeviceError as error:
+                print(any("spawn" in hint for hint in error.hints))
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                own = nnk.engine("auto")
+            print(own.name, (nnk.array([1.0], engine=own) + 2.0).tolist(), [w.category.__name__ for w in caught],
+                  flush=True)
             os._exit(0)
         print(os.waitpid(child, 0)[1], (nnk.array([1.0], engine=parent) + 3.0).tolist())
         """)
-    assert lines == ["[2.0]", "True [3.0]", "0 [4.0]"]
+    assert lines == ["[2.0]", "True", "cpu [3.0] ['PerformanceWarning']", "0 [4.0]"]
