@@ -146,7 +146,7 @@ def _build(node: ast.expr, variables: dict[str, Tensor], text: str) -> Any:
         if isinstance(node.op, ast.MatMult):
             return functions.matmul(value(node.left), value(node.right))
         if isinstance(node.op, ast.Pow):
-            return functions.power(_tensor(value(node.left)), value(node.right))
+            return functions.power(value(node.left), value(node.right))
         if type(node.op) in _BINARY:
             return elementwise(_BINARY[type(node.op)], value(node.left), value(node.right))
     if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _COMPARE:

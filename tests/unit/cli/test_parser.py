@@ -18,7 +18,8 @@ from nnk.errors import ExprError, ShapeError, UnsupportedOpError
 
 HOSTILE = (
     "__import__('os')", "a.b", "x[0]", "lambda: x", "lambda x: x", "x.__class__", "x if x else x", "[x]", "{x}",
-    "{x: x}", "(x, x)", "[y for y in x]", "f'{x}'", "'x'", "b'x'", "True", "None", "...", "1j", "x and x", "not x",
+    "{x: x}", "(x, x)", "[y for y in x]", "f'{x}'", "'x'", "b'x'", "True * x", "x * False", "x + None", "...",
+    "1j * x", "x and x", "not x",
     "~x", "x // 2", "x % 2", "x << 1", "x | x", "x < x < x", "x is x", "x in x", "(x := x)", "await x", "*x",
     "tanh(*x)", "tanh(**x)", "tanh(x=x)", "(tanh)(x)(x)", "print(x)", "open(x)", "tanh", "x + tanh", "tanh(tanh)",
     "tanh()", "tanh(x, x)", "where(x, x)", "matmul(x)", "layer_norm(x, x, x, x)", "softmax(x, 0)", "max(x, x)")
