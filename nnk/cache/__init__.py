@@ -4,5 +4,6 @@ Lives here: where the file is, its container format, the lock around its writers
 May import: errors, config, spirv, _fast. It never imports the generator: a key carries its generator version.
 Main names: `store.KernelCache`, `location.cache_path`, `container.Snapshot`.
 
-Order inside the room: location -> files -> lock -> container -> sign, save, quarantine -> store, tools; pipelines.
+Order inside the room: location -> files -> lock; entry -> salvage -> container -> sign, save, quarantine -> store and
+tools.
 """

@@ -12,32 +12,36 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import xxhash
 
 from nnk._fast.keyindex import KeyIndex
 from nnk._fast.kvrecord import RecordTable, encode_head, parse_head
+from nnk.cache.entry import (
+    ABOUT_BYTES,
+    KEY,
+    MAC_BYTES,
+    Entry,
+    Item,
+    about_of,
+    check_of,
+    check_spirv,
+    read_about,
+)
 from nnk.cache.files import open_regular
+from nnk.cache.salvage import provable
 from nnk.errors import CacheError, FormatVersionError, RecordError
 
-__all__ = ["FORMAT_VERSION", "Entry", "Item", "Snapshot", "check_key", "check_of", "check_spirv", "item_of", "layout"]
+__all__ = ["FORMAT_VERSION", "HISTORY", "Snapshot", "head_bytes", "layout"]
 
 #: Layout of the container. A reader leaves a file of a newer one alone.
 FORMAT_VERSION = 1
 
 #: The field `format_check` repeats both versions as a hash. A flipped bit in a version does not make a newer file then.
 FORMAT_CHECK = xxhash.xxh3_64_digest(struct.pack(">QQ", 2, FORMAT_VERSION))[::-1]
-
-SPIRV_MAGIC = struct.pack("<I", 0x07230203)
-SPIRV_HEADER_BYTES = 20
-
-#: The key of a kernel: generator version, structure key or own name, precision suffix.
-KEY = re.compile(r"v[0-9]{1,9}\.[a-z0-9_.@-]{1,200}(?:#[a-z0-9]{1,16})?")
 
 #: A table that is larger is damage: it would be that of a million kernels.
 MAX_TABLE_BYTES = 256 * 1024 * 1024
@@ -48,78 +52,12 @@ MAX_SMALL_BYTES = 8 * 1024 * 1024
 #: A damaged file that is larger is not searched.
 MAX_SALVAGE_BYTES = 512 * 1024 * 1024
 
-#: Places that are tried for one field of a damaged file.
-MAX_SPANS = 8
-
-IDENTITY_BYTES = 16
-MAC_BYTES = 32
-
 #: What the numbers of the field `history` count, over all processes, each time one of them saves.
 HISTORY = ("hits", "misses", "puts", "damaged", "evicted", "saves")
 
 _UINT, _STR, _UINT_ARRAY = 0, 1, 2
 _SENTINEL_END = 34
 _FIRST_READ = 64 * 1024
-_PER_KERNEL = re.compile(rb"(kernel|check|identity|mac|used)\.(v[0-9]{1,9}\.[a-z0-9_.@-]{1,200}(?:#[a-z0-9]{1,16})?)"
-                         rb"([\x00\x01])")
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One kernel. ``day`` counts days since 1970 (UTC) of the last use; ``identity`` and ``mac`` may be empty."""
-
-    spirv: bytes
-    identity: bytes = b""
-    mac: bytes = b""
-    day: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Item:
-    """An entry of a file to be written; ``read`` returns its value, which has ``length`` bytes."""
-
-    key: str
-    length: int
-    check: int
-    identity: bytes
-    mac: bytes
-    day: int
-    read: Callable[[], bytes] = field(compare=False)
-
-    @property
-    def cost_bytes(self) -> int:
-        """Bytes that the entry takes in the file."""
-        key_bytes = len(self.key)
-        cost = 21 + 7 + key_bytes + self.length + 21 + 6 + key_bytes + 8 + 21 + 5 + key_bytes + 8
-        for name, value in (("identity.", self.identity), ("mac.", self.mac)):
-            if value:
-                cost += 21 + len(name) + key_bytes + len(value)
-        return cost
-
-
-def check_key(key: str) -> None:
-    """Raise ``CacheError`` if ``key`` is no kernel key."""
-    if not isinstance(key, str) or not KEY.fullmatch(key):
-        raise CacheError(f"Expected a kernel key such as `v1.0123456789abcdef#x`, got {key!r:.80}")
-
-
-def check_spirv(spirv: bytes) -> None:
-    """Raise ``RecordError`` if ``spirv`` cannot be a SPIR-V module: length, first word."""
-    if len(spirv) < SPIRV_HEADER_BYTES or len(spirv) % 4:
-        raise RecordError(f"Expected SPIR-V of 5 or more 32-bit words, got {len(spirv)} bytes")
-    if spirv[:4] != SPIRV_MAGIC:
-        raise RecordError(f"Expected SPIR-V that starts with 0x07230203, got 0x{spirv[3::-1].hex()}")
-
-
-def check_of(spirv: bytes) -> int:
-    """Return the content of a ``check.<K>`` field: xxh3-64 of the value."""
-    return xxhash.xxh3_64_intdigest(spirv)
-
-
-def item_of(key: str, entry: Entry) -> Item:
-    """Return the entry as an item to write."""
-    return Item(key, len(entry.spirv), check_of(entry.spirv), entry.identity, entry.mac, entry.day,
-                lambda: entry.spirv)
 
 
 # ---- reading ----------------------------------------------------------------------------------------------------
@@ -383,12 +321,14 @@ class Snapshot:
         if check_of(spirv) != check:
             raise RecordError(f"Kernel `{key}`: expected content with the check {check:016x}, got "
                               f"{check_of(spirv):016x}", field=f"kernel.{key}")
-        return Entry(spirv, self._short(b"identity.", name, IDENTITY_BYTES), self._short(b"mac.", name, MAC_BYTES),
-                     self.day(key))
+        about = self._short(b"about.", name, ABOUT_BYTES)
+        identity, day = read_about(about, name, check) if about else (b"", 0)
+        return Entry(spirv, identity, self._short(b"mac.", name, MAC_BYTES), day)
 
     def day(self, key: str) -> int:
         """Return the day of the kernel's last use, 0 if it is unknown."""
-        return self._uint(b"used.", key.encode()) or 0
+        about = self._short(b"about.", key.encode(), ABOUT_BYTES)
+        return int.from_bytes(about[8:16], "little")
 
     def item(self, key: str) -> Item | None:
         """Return the kernel as an item to write, read and checked once now and once more when it is written."""
@@ -416,75 +356,12 @@ class Snapshot:
         self._small = b""
         if self.size > MAX_SALVAGE_BYTES:
             return
-        self._found = _provable(_pread(self._fd, self.size, 0))
+        self._found = provable(_pread(self._fd, self.size, 0))
 
     def use_salvage(self, problem: str) -> None:
         """Search the file although its table could be read: after an entry that the table leads to was wrong."""
         if self.state == "good":
             self._salvage(problem)
-
-
-def _provable(data: bytes) -> dict[tuple[bytes, bytes], tuple[int, int]]:
-    """Return (prefix, key) -> place for every entry in ``data`` whose check proves it, and for unchecked kernels.
-
-    Heads are found by their keys, wherever they stand. A value is looked for where its own head says and where the
-    head before it says it begins; it ends where its block says and where the next head says.
-    """
-    heads: list[tuple[bytes, bytes, int]] = []
-    for match in _PER_KERNEL.finditer(data):
-        if len(data) - match.end() >= 8:
-            heads.append((match[1] + b".", match[2], struct.unpack_from("<Q", data, match.end())[0]))
-    places: dict[tuple[bytes, bytes], list[tuple[int, int]]] = {}
-    for number, (prefix, key, addr) in enumerate(heads):
-        starts = [addr]
-        if number:
-            before = heads[number - 1][2]
-            if before <= len(data) - 8:
-                starts.append(before + 8 + struct.unpack_from("<Q", data, before)[0])
-        ends = [heads[number + 1][2]] if number + 1 < len(heads) else [len(data)]
-        spans = places.setdefault((prefix, key), [])
-        for start in starts:
-            if not 0 <= start <= len(data) - 8:
-                continue
-            for end in (start + 8 + struct.unpack_from("<Q", data, start)[0], *ends):
-                span = start + 8, end - start - 8
-                if start + 8 <= end <= len(data) and len(spans) < MAX_SPANS and span not in spans:
-                    spans.append(span)
-    found: dict[tuple[bytes, bytes], tuple[int, int]] = {}
-    budget = 4 * len(data)
-    for (prefix, key), spans in places.items():
-        if prefix == b"kernel.":
-            # Honest entries do not overlap. Crafted ones could make every head claim the whole file.
-            budget -= sum(length for _, length in spans)
-            if budget < 0:
-                break
-            _prove(data, key, spans, places, found)
-    return found
-
-
-def _prove(data: bytes, key: bytes, spans: Sequence[tuple[int, int]],
-           places: dict[tuple[bytes, bytes], list[tuple[int, int]]],
-           found: dict[tuple[bytes, bytes], tuple[int, int]]) -> None:
-    """Add the kernel ``key`` and its fields to ``found`` if one of its spans matches one of its checks."""
-    checks = {data[at:at + 8]: (at, 8) for at, length in places.get((b"check.", key), ()) if length == 8}
-    for at, length in spans:
-        if length < SPIRV_HEADER_BYTES or length % 4 or data[at:at + 4] != SPIRV_MAGIC:
-            continue
-        raw = check_of(data[at:at + length]).to_bytes(8, "little")
-        if raw in checks:
-            found[b"kernel.", key] = at, length
-            found[b"check.", key] = checks[raw]
-            break
-        if not checks and struct.unpack_from("<Q", data, at - 8)[0] == length:
-            found[b"kernel.", key] = at, length
-            return
-    else:
-        return
-    for prefix, size in ((b"identity.", IDENTITY_BYTES), (b"mac.", MAC_BYTES), (b"used.", 8)):
-        for at, length in places.get((prefix, key), ()):
-            if length == size:
-                found[prefix, key] = at, length
-                break
 
 
 # ---- writing ----------------------------------------------------------------------------------------------------
@@ -513,9 +390,7 @@ def layout(items: Iterable[Item], *, generator_version: str, compiler: str,
     for item in ordered:
         key = item.key.encode()
         small.append((b"check." + key, _UINT, struct.pack("<Q", item.check)))
-        small.append((b"used." + key, _UINT, struct.pack("<Q", item.day)))
-        if item.identity:
-            small.append((b"identity." + key, _STR, item.identity))
+        small.append((b"about." + key, _STR, about_of(key, item.check, item.identity, item.day)))
         if item.mac:
             small.append((b"mac." + key, _STR, item.mac))
     heads = [(key, kind, len(value)) for key, kind, value in small]

@@ -11,7 +11,7 @@ import os
 import threading
 from pathlib import Path
 
-from nnk.cache.container import KEY
+from nnk.cache.entry import KEY
 from nnk.cache.files import open_private, open_regular
 
 __all__ = ["Marks", "suspects_of"]

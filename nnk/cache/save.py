@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from nnk.cache import files
-from nnk.cache.container import HISTORY, Entry, Item, Snapshot, head_bytes, item_of, layout
+from nnk.cache.container import HISTORY, Snapshot, head_bytes, layout
+from nnk.cache.entry import Entry, Item, item_of
 from nnk.cache.location import shown
 from nnk.cache.lock import locked
 from nnk.errors import CacheError, RecordError

@@ -9,7 +9,7 @@ import os
 import stat
 from pathlib import Path
 
-from nnk.cache.container import MAC_BYTES, Entry
+from nnk.cache.entry import MAC_BYTES, Entry
 from nnk.cache.location import shown
 from nnk.errors import ConfigError
 

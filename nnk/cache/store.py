@@ -28,7 +28,8 @@ from typing import Self
 
 from nnk import config
 from nnk.cache import files
-from nnk.cache.container import IDENTITY_BYTES, Entry, Snapshot, check_key, check_spirv
+from nnk.cache.container import Snapshot
+from nnk.cache.entry import IDENTITY_BYTES, Entry, check_key, check_spirv
 from nnk.cache.location import cache_path, extra_paths, shown
 from nnk.cache.quarantine import Marks, suspects_of
 from nnk.cache.save import Change, Outcome, collision_key, save

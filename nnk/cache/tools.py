@@ -14,7 +14,8 @@ from pathlib import Path
 
 from nnk import config
 from nnk.cache import files
-from nnk.cache.container import HISTORY, Item, Snapshot, check_key, layout
+from nnk.cache.container import HISTORY, Snapshot, layout
+from nnk.cache.entry import Item, check_key
 from nnk.cache.location import shown
 from nnk.cache.lock import locked
 from nnk.cache.save import Change, newest_version, save, stored_items

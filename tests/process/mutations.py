@@ -14,7 +14,8 @@ from pathlib import Path
 from nnk import kvrecord
 from nnk._fast.kvrecord import parse, parse_head
 from nnk.cache import files
-from nnk.cache.container import Entry, Snapshot, item_of, layout
+from nnk.cache.container import Snapshot, layout
+from nnk.cache.entry import Entry, item_of
 from nnk.cache.store import KernelCache
 from nnk.cache.tools import verify
 from nnk.errors import FormatError, RecordError

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from nnk import config
 from nnk.cache import files
-from nnk.cache.container import Item, check_of, layout
+from nnk.cache.container import layout
+from nnk.cache.entry import Item, check_of
 from nnk.cache.store import KernelCache
 from tests import ROOT
 from tests.kernels import key, spirv

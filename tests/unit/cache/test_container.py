@@ -12,7 +12,8 @@ import pytest
 
 from nnk import kvrecord
 from nnk.cache import container
-from nnk.cache.container import Entry, Snapshot
+from nnk.cache.container import Snapshot
+from nnk.cache.entry import Entry, item_of
 from nnk.errors import CacheError, FormatError, RecordError
 from tests import ROOT
 from tests.kernels import key, spirv
@@ -106,12 +107,12 @@ def test_sample_of_the_format_page(tmp_path: Path) -> None:
 
 
 def file_of(entries: dict[str, Entry], **more: Any) -> bytes:
-    items = [container.item_of(name, entry) for name, entry in entries.items()]
+    items = [item_of(name, entry) for name, entry in entries.items()]
     return b"".join(container.layout(items, generator_version="1", compiler="glslang 12", **more))
 
 
 def entries(count: int, words: int = 20) -> dict[str, Entry]:
-    return {key(n): Entry(spirv(n, words=words), bytes([n]) * 16, b"", 20_000 + n) for n in range(count)}
+    return {key(n): Entry(spirv(n, words=words), bytes([n + 1]) * 16, b"", 20_000 + n) for n in range(count)}
 
 
 def test_layout_reads_back(tmp_path: Path) -> None:
@@ -119,7 +120,7 @@ def test_layout_reads_back(tmp_path: Path) -> None:
     wanted[key(9)] = Entry(spirv(9), b"", b"m" * 32, 7)
     data = file_of(wanted, history=range(6))
     assert len(data) == container.head_bytes("1", "glslang 12") + sum(
-        container.item_of(name, entry).cost_bytes for name, entry in wanted.items())
+        item_of(name, entry).cost_bytes for name, entry in wanted.items())
     snapshot = opened(tmp_path, data)
     assert (snapshot.state, snapshot.generator_version, snapshot.compiler) == ("good", "1", "glslang 12")
     assert snapshot.history == tuple(range(6))
@@ -198,7 +199,7 @@ def test_a_flipped_bit_in_every_byte(tmp_path: Path) -> None:
     assert lost_most == 1
 
 
-@pytest.mark.parametrize("field", ["check", "used", "identity", "kernel"])
+@pytest.mark.parametrize("field", ["check", "about", "kernel"])
 def test_a_wrong_address_or_length_costs_nothing(tmp_path: Path, field: str) -> None:
     """Head and block say the same thing twice: one of them may be wrong."""
     wanted = entries(3)
@@ -223,17 +224,6 @@ def test_every_truncation(tmp_path: Path) -> None:
         ends = [data.index(entry.spirv) + len(entry.spirv) for entry in wanted.values()]
         assert len(got) == sum(size >= end for end in ends), size
     assert blocks_begin < len(data)
-
-
-def test_crafted_heads_cost_bounded_work(tmp_path: Path) -> None:
-    """Thousands of heads that all claim one large value are not hashed one by one."""
-    check_at, kernel_at = struct.pack("<Q", 399_984), struct.pack("<Q", 400_000)
-    head = b"".join(b"check.%s\0%s kernel.%s\1%s" % (name, check_at, name, kernel_at)
-                    for name in (key(n).encode() for n in range(4000)))
-    data = head.ljust(399_984, b" ") + struct.pack("<QQQ", 8, 0, 4_000_000) + spirv(1, words=1_000_000)
-    snapshot = opened(tmp_path, data)
-    assert snapshot.state == "damaged"
-    assert len(snapshot) == 0
 
 
 def test_a_file_cut_while_it_is_open(tmp_path: Path) -> None:
@@ -288,21 +278,3 @@ def test_huge_and_odd_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert opened(tmp_path, file_of(entries(50))).state == "damaged"
     monkeypatch.setattr(container, "MAX_SALVAGE_BYTES", 1000)
     assert opened(tmp_path, b"x" * 1001).keys() == []
-
-
-@pytest.mark.parametrize("bad", ["", "v1", "v1.", "kernel.v1.0", "v1.UPPER", "v.0", "v1.0#", "v1.0\n", "v1.a b", 5])
-def test_bad_keys(bad: Any) -> None:
-    with pytest.raises(CacheError, match="kernel key"):
-        container.check_key(bad)
-
-
-@pytest.mark.parametrize("good", ["v1.0123456789abcdef", "v12.0123456789abcdef#x", "v1.factor.my_op@2#a", "v0.a-b.c_d"])
-def test_good_keys(good: str) -> None:
-    container.check_key(good)
-
-
-@pytest.mark.parametrize(("bad", "message"), [
-    (b"", "0 bytes"), (spirv(1)[:-1], "79 bytes"), (spirv(1)[:16], "16 bytes"), (b"\0" * 20, "0x00000000")])
-def test_bad_spirv(bad: bytes, message: str) -> None:
-    with pytest.raises(RecordError, match=message):
-        container.check_spirv(bad)

@@ -10,7 +10,8 @@ import pytest
 
 from nnk.cache import files
 from nnk.cache import save as saving
-from nnk.cache.container import Entry, Snapshot, item_of
+from nnk.cache.container import Snapshot
+from nnk.cache.entry import Entry, item_of
 from nnk.cache.lock import locked
 from nnk.cache.save import Change, collision_key, save
 from nnk.errors import CacheError, CacheLockTimeout

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nnk.cache import sign
-from nnk.cache.container import Entry
+from nnk.cache.entry import Entry
 from nnk.cache.save import collision_key
 from nnk.errors import ConfigError
 from tests.kernels import key, spirv

@@ -10,7 +10,8 @@ import pytest
 
 from nnk import config
 from nnk.cache import files, tools
-from nnk.cache.container import Entry, Snapshot
+from nnk.cache.container import Snapshot
+from nnk.cache.entry import Entry
 from nnk.cache.save import Change, save
 from nnk.cache.store import KernelCache
 from nnk.errors import CacheError
