@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -172,22 +172,25 @@ def _reduced_shape(x: Tensor, axes: tuple[int, ...], keepdims: bool) -> tuple[in
     return tuple(size for axis, size in enumerate(x.shape) if axis not in axes)
 
 
-def _reduce(name: str, op: str, x: Any, axis: Axis, keepdims: bool, empty: float | None) -> Tensor:
-    """Return the reduction ``op`` of the op table; ``name`` is what the caller calls it."""
-    (tensor,), _ = binary_operands(name, (x,))
-    axes = _axes_of(tensor, axis, name)
+def _reduce(name: str, op: str, tensor: Tensor, axes: tuple[int, ...], keepdims: bool, empty: float | None,
+            begin: Callable[[Tensor], Tensor] = lambda rows: rows,
+            finish: Callable[[Tensor], Tensor] = lambda result: result) -> Tensor:
+    """Return finish(op(begin(rows))) for a reduction of the op table; ``name`` is what the caller calls it.
+
+    ``begin`` comes after the axes are moved, ``finish`` before they are dropped: both then belong to the one kernel.
+    """
     if tensor.ndim == 0:
         tensor, axes, keepdims = reshape(tensor, (1,)), (0,), False
     if not axes:
-        return tensor
+        return finish(begin(tensor))
     shape = _reduced_shape(tensor, axes, keepdims)
     if math.prod(tensor.shape[a] for a in axes) == 0:
         if empty is None:
             raise ShapeError(f"Expected at least one element to reduce for {name}, got shape {tensor.shape}", op=name,
                              shapes=(tensor.shape,))
-        return Tensor("const", (), constant(empty).attrs, shape, FLOAT32, tensor.engine)
-    rows = _rows_to_reduce(tensor, axes)
-    result = Tensor(op, (rows,), (), (*rows.shape[:-1], 1), FLOAT32, rows.engine)
+        return finish(Tensor("const", (), constant(empty).attrs, shape, FLOAT32, tensor.engine))
+    rows = begin(_rows_to_reduce(tensor, axes))
+    result = finish(Tensor(op, (rows,), (), (*rows.shape[:-1], 1), FLOAT32, rows.engine))
     return result if result.shape == shape else reshape(result, shape)
 
 
@@ -196,7 +199,8 @@ def reduce_sum(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
 
     The elements of several axes are added in row-major order of these axes. The sum of no elements is +0.
     """
-    return _reduce("sum", "row_sum", x, axis, keepdims, 0.0)
+    (tensor,), _ = binary_operands("sum", (x,))
+    return _reduce("sum", "row_sum", tensor, _axes_of(tensor, axis, "sum"), keepdims, 0.0)
 
 
 def reduce_max(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
@@ -207,7 +211,8 @@ def reduce_max(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
     ShapeError
         If there are no elements.
     """
-    return _reduce("max", "row_max", x, axis, keepdims, None)
+    (tensor,), _ = binary_operands("max", (x,))
+    return _reduce("max", "row_max", tensor, _axes_of(tensor, axis, "max"), keepdims, None)
 
 
 def reduce_min(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
@@ -219,7 +224,7 @@ def reduce_min(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
         If there are no elements.
     """
     (tensor,), _ = binary_operands("min", (x,))
-    return -_reduce("min", "row_max", -tensor, axis, keepdims, None)
+    return _reduce("min", "row_max", tensor, _axes_of(tensor, axis, "min"), keepdims, None, negative, negative)
 
 
 def mean(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
@@ -227,9 +232,8 @@ def mean(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
     (tensor,), _ = binary_operands("mean", (x,))
     axes = _axes_of(tensor, axis, "mean")
     count = math.prod(tensor.shape[a] for a in axes)
-    # Divide before the reduced axes are dropped: the division then belongs to the kernel of the sum.
-    total = reduce_sum(tensor, axis, keepdims=True) / run_time_parameter(count)
-    return total if keepdims else reshape(total, _reduced_shape(tensor, axes, keepdims=False))
+    return _reduce("mean", "row_sum", tensor, axes, keepdims, 0.0,
+                   finish=lambda total: total / run_time_parameter(count))
 
 
 # ------------------------------------------------------------------------------------------ matmul

@@ -276,7 +276,7 @@ class Tensor:
     def broadcast_to(self, shape: Sequence[int]) -> Tensor:
         """Return the tensor broadcast to ``shape`` by NumPy's rules."""
         from nnk.expr.views import broadcast_to
-        return broadcast_to(self, tuple(shape))
+        return broadcast_to(self, shape)
 
     def take(self, indices: Any, axis: int = 0) -> Tensor:
         """Return the slices at integer ``indices`` along ``axis``; see :func:`nnk.take`."""

@@ -290,9 +290,14 @@ def test_norm_parameters_are_one_value_a_column(wrong, x, cpu):
                 call(parameter)
 
 
-@pytest.mark.parametrize("axes", [(0,), (0, 1), (1, 2)])
-def test_one_kernel_a_reduction_over_any_axes(axes, x):
-    assert len(steps_of(x.sum(axis=axes))) <= 2
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_one_kernel_a_reduction(name, x):
+    """What finishes a reduction (the division of a mean, the sign of a minimum) is part of its kernel."""
+    for axis in (-1, None, (1, 2), (0, 1, 2)):
+        for keepdims in (False, True):
+            assert len(steps_of(REDUCTIONS[name][0](x, axis, keepdims))) == 1
+    # Other axes are moved last: one copy before.
+    assert len(steps_of(REDUCTIONS[name][0](x, 0))) <= 2
 
 
 def test_compositions_are_one_kernel_each(x, cpu, rng):
