@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 
 from nnk import ops
-from nnk.errors import UnsupportedOpError
+from nnk.errors import LimitError, UnsupportedOpError
 from nnk.expr.canonical import canonicalise
 from nnk.expr.fuse import PlannedKernel
 from nnk.expr.meta import Launch
@@ -25,6 +25,9 @@ _VIEW = {view.name: view.code for view in ops.VIEWS}
 _KIND = {kind.name: kind.code for kind in ops.OPERANDS}
 
 Axes = list[tuple[int, int]]
+
+#: Elements that a 32-bit address reaches.
+_MAX_ELEMENTS = 2**32
 
 
 @dataclass(frozen=True)
@@ -136,11 +139,19 @@ class _Lowering:
     def slot(self, base: Tensor, view: ViewSpec, words: tuple[int, ...] = ()) -> int:
         key = (id(base), view, words)
         if key not in self.slot_of:
-            self.slot_of[key] = len(self.views)
-            self.views.append(view)
-            self.words.append(words)
-            self.inputs.append(base)
+            self.slot_of[key] = self.add(base, view, words)
         return self.slot_of[key]
+
+    def add(self, base: Tensor, view: ViewSpec, words: tuple[int, ...] = ()) -> int:
+        """Return the number of a new input slot."""
+        if base.size > _MAX_ELEMENTS:
+            raise LimitError(f"Expected an input of at most {_MAX_ELEMENTS} elements, got shape {base.shape}: kernels "
+                             f"address elements by 32 bits", limit="elements", requested=base.size,
+                             maximum=_MAX_ELEMENTS)
+        self.views.append(view)
+        self.words.append(words)
+        self.inputs.append(base)
+        return len(self.views) - 1
 
     def read(self, node: Tensor) -> Operand:
         """Return the operand of a node that this kernel does not compute."""
@@ -153,13 +164,8 @@ class _Lowering:
             return Operand(_KIND["rparam"], len(self.rparams) - 1)
         if node.storage is None and node.op == "take" and (node is self.kernel.root or id(node) in self.kernel.takes):
             table, index = node.args
-            data = len(self.views)
-            self.views.append(ViewSpec(_VIEW["take"], 0, data + 1))
-            self.words.append(())
-            self.inputs.append(table)
-            self.views.append(ViewSpec(_VIEW["row_broadcast"]))
-            self.words.append(())
-            self.inputs.append(geometry_of(index)[0])
+            data = self.add(table, ViewSpec(_VIEW["take"], 0, len(self.views) + 1))
+            self.add(geometry_of(index)[0], ViewSpec(_VIEW["row_broadcast"]))
             return Operand(_KIND["input"], data)
         shaped = node if node.shape or self.kernel.grid else _as_one_element(node)
         return Operand(_KIND["input"], self.slot(*_view_of(shaped, self.grid)))
@@ -231,5 +237,7 @@ def lower(kernel: PlannedKernel) -> LoweredKernel:
     ------
     UnsupportedOpError
         If a view needs more axes than the format has.
+    LimitError
+        If an input has more elements than 32 bits can count.
     """
     return _Lowering(kernel).run()
