@@ -19,8 +19,9 @@ from nnk.expr.spec import ExprSpec
 
 __all__ = ["Schedule", "Scheduler", "Step"]
 
-#: Schedules kept before all are dropped: a bound on memory, not a policy.
+#: Schedules, and nodes of their graphs, kept before all are dropped: bounds on memory, not a policy.
 MAX_SCHEDULES = 1024
+MAX_NODES = 500_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,7 @@ class Scheduler:
     def __init__(self, generator_version: int) -> None:
         self.generator_version = generator_version
         self._schedules: dict[tuple[Any, ...], Schedule] = {}
+        self._node_count = 0
 
     def schedule(self, outputs: Sequence[Tensor]) -> tuple[Schedule, list[Tensor]]:
         """Return the schedule of ``outputs`` and the nodes that its positions mean.
@@ -85,9 +87,11 @@ class Scheduler:
         found = self._schedules.get(signature)
         if found is None:
             found = self._build(outputs, order)
-            if len(self._schedules) >= MAX_SCHEDULES:
+            if len(self._schedules) >= MAX_SCHEDULES or self._node_count > MAX_NODES:
                 self._schedules.clear()
+                self._node_count = 0
             self._schedules[signature] = found
+            self._node_count += len(order)
         return found, order
 
     def _build(self, outputs: Sequence[Tensor], order: Sequence[Tensor]) -> Schedule:

@@ -111,6 +111,18 @@ def test_schedules_are_bounded(make, monkeypatch):
     assert scheduler.schedule([make(8) + 1.0])[0] is found
 
 
+def test_nodes_of_kept_schedules_are_bounded(make, monkeypatch):
+    """Long graphs that differ each time must not pile up."""
+    monkeypatch.setattr(rules, "MAX_NODES", 100)
+    scheduler = Scheduler(1)
+    for depth in range(20, 40):
+        x = make(3)
+        for _ in range(depth):
+            x = x + 1.0
+        scheduler.schedule([x])
+        assert len(scheduler._schedules) <= 3
+
+
 def test_version_is_part_of_key_and_identity(make):
     steps = [Scheduler(version).schedule([make(3) + 1.0])[0].steps[0] for version in (1, 2)]
     assert steps[0].key != steps[1].key
