@@ -29,7 +29,7 @@ MAC_BYTES = 32
 
 #: seal u64, day u64, identity (zeros where there is none)
 _ABOUT = struct.Struct("<8sQ16s")
-ABOUT_BYTES = _ABOUT.size
+ABOUT_BYTES = 32
 
 _NO_IDENTITY = bytes(IDENTITY_BYTES)
 
