@@ -7,7 +7,7 @@ run, and turns faults into nnk's errors. No result depends on the number of thre
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
-from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
@@ -171,8 +171,9 @@ cdef int read_spec(nnk_spec *out, object spec, object meta) except -1:
     out.n_rparams = number(len(spec.rparam_bits), NNK_MAX_WORDS, "a number of run-time parameters")
     out.n_words = number(meta.param_words, NNK_MAX_WORDS, "a number of parameter words")
     if (spec.matmul is not None) != (out.form == NNK_FORM_MATMUL):
-        raise UnsupportedOpError(f"The CPU engine does not run the form {meta.form!r} "
-                                 + ("with" if spec.matmul is not None else "without") + " a matmul segment", op="matmul")
+        segment = "with" if spec.matmul is not None else "without"
+        raise UnsupportedOpError(f"The CPU engine does not run the form {meta.form!r} {segment} a matmul segment",
+                                 op="matmul")
     if spec.matmul is not None:
         if out.n_views == 0:
             raise ExprError("A matmul needs inputs, got none", op="matmul")
