@@ -264,6 +264,18 @@ def test_matmul_over_nothing_is_plus_zero():
         assert set(bits.tolist()) == {0 if spec is PURE else 0x80000000}
 
 
+@pytest.mark.parametrize(("m", "batch"), [(5, 1), (60, 1), (200, 1), (200, 9)])
+def test_products_of_minus_zero_sum_to_minus_zero(m, batch):
+    """One way through the code for each: B in place, packed by an item, packed for all; k over more than one block."""
+    n, k = 19, 400
+    a, b = np.full(batch * m * k, -0.0, np.float32), np.ones(batch * k * n, np.float32)
+    for trans in (0, 2):
+        for isa in ISAS:
+            cpu.set_isa(isa)
+            bits = run(PURE, launch_of(PURE, batch * m, n, mm_k=k, mm_batch=batch, mm_trans=trans), [a, b], 2)[0]
+            assert set(bits.tolist()) == {0x80000000}
+
+
 @pytest.mark.parametrize("threads", [1, 3])
 def test_strided_operands_are_the_transposed_linear_ones(threads, rng):
     m, n, k, batch = 30, 40, 50, 3
