@@ -225,6 +225,23 @@ def test_geometry_of_a_view_that_becomes_a_leaf(x):
     assert node.geometry_of(view) == (view, 0, (4, 1))
 
 
+def test_geometry_of_a_view_that_another_thread_turns_into_a_leaf(x):
+    """The other thread clears args and attrs right after op and storage were read."""
+    class Turning(nnk.Tensor):
+        __slots__ = ()
+
+        @property
+        def storage(self):
+            self.args = self.attrs = ()
+
+        @storage.setter
+        def storage(self, value):
+            assert value is None
+
+    view = Turning("view", (x,), (4, (4, 1)), (2, 4), np.dtype(np.float32), x.engine)
+    assert node.geometry_of(view) == (x, 4, (4, 1))
+
+
 def test_constant_keeps_bits():
     assert node.constant(-0.0).attrs == (0x80000000,)
     assert node.constant(float("inf")).attrs == (0x7F800000,)
