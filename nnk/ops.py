@@ -81,6 +81,20 @@ OPS: tuple[Op, ...] = (
     Op(67, "gelu", 1, "unary", "a * Phi(a), Phi the normal distribution function"),
     Op(68, "gelu_tanh", 1, "unary", "a * sigmoid(2 sqrt(2/pi) (a + 0.044715 a**3))"),
     Op(69, "copy", 1, "unary", "a itself"),
+    Op(70, "sin", 1, "unary", "sine of a, a in radians"),
+    Op(71, "cos", 1, "unary", "cosine of a, a in radians"),
+    Op(72, "floor", 1, "unary", "largest integer that is not above a"),
+    Op(73, "ceil", 1, "unary", "smallest integer that is not below a"),
+    Op(74, "trunc", 1, "unary", "a without its fraction"),
+    Op(75, "rint", 1, "unary", "integer nearest to a, halves to the even one"),
+    Op(76, "sign", 1, "unary", "-1.0, +0.0 or 1.0 as a is below, at or above zero"),
+    Op(77, "isnan", 1, "unary", "1.0 where a is NaN, else 0.0"),
+    Op(78, "isinf", 1, "unary", "1.0 where a is an infinity, else 0.0"),
+    Op(79, "isfinite", 1, "unary", "1.0 where a is neither an infinity nor NaN, else 0.0"),
+    Op(80, "exp2", 1, "unary", "2**a"),
+    Op(81, "log2", 1, "unary", "logarithm of a to base 2"),
+    Op(82, "log1p", 1, "unary", "log(1 + a)"),
+    Op(83, "expm1", 1, "unary", "e**a - 1"),
 )
 
 

@@ -37,6 +37,15 @@ BORDERS = (0x1FFFFFFF, 0x20000000, 0x39000000, 0x39800000, 0x3F200000, 0x3F3504F
            0x407B0000, 0x40800000, 0x41000000, 0x41200000, 0x41680000, 0x41700000, 0x42AEAC50, 0x42B0C0A5, 0x42B17218,
            0x42CFF1B5, 0x42D00000, 0x42DC0000)
 
+#: The same for single ops.
+OWN_BORDERS = {
+    **dict.fromkeys(("floor", "ceil", "trunc", "rint"), (0x3EFFFFFF, 0x40200000, 0x4AFFFFFF, 0x4B000001, 0x4B7FFFFF)),
+    **dict.fromkeys(("sin", "cos"), (0x3FC90FDB, 0x4016CBE4, 0x45CE4D2A, 0x6D46E3BB, 0x7F7FFFFE)),
+    "exp2": (0x42FFFFFF, 0x43000000, 0x42FC0000, 0x43150000, 0x43160000, 0x43170000, 0x33000000),
+    "expm1": (0x33000000, 0x3EB17218, 0x3F851592, 0x418AA123, 0x41900000),
+    "log2": (0x00400000, 0x3F3504F4, 0x3FB504F3, 0x40000000, 0x7F000000),
+    "log1p": (0x33000000, 0x3ED413CD, 0x3E95F619, 0x3F7FFFFE, 0x4B000000)}
+
 MATMUL_SHAPES = ((1, 1, 1), (1, 2, 2), (2, 3, 4), (3, 17, 5), (2, 64, 3))
 ROW_LENGTHS = (1, 2, 3, 7, 255, 256, 257, 300, 512, 1000, 16384, 16385, 40000)
 
@@ -52,7 +61,8 @@ def _ordinary(rand: random.Random, count: int) -> list[int]:
 def _inputs(op: ops.Op) -> list[list[int]]:
     rand = random.Random(op.code)
     if op.arity == 1:
-        near = [sign | (bits + step) for bits in BORDERS for step in (-1, 0, 1) for sign in (0, 0x80000000)]
+        borders = BORDERS + OWN_BORDERS.get(op.name, ())
+        near = [sign | (bits + step) for bits in borders for step in (-1, 0, 1) for sign in (0, 0x80000000)]
         return [[bits] for bits in SPECIAL + near + _ordinary(rand, 200)]
     pairs = [[a, b] for a in SPECIAL[::3] for b in SPECIAL[::2]]
     ordinary = _ordinary(rand, 300)

@@ -37,9 +37,9 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "le": lambda a, b: a <= b, "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b, "eq": lambda a, b: a == b,
     "ne": lambda a, b: a != b}
 _FUNCTIONS: dict[str, Callable[[Any], Any]] = {
-    "neg": lambda a: -a, "abs": abs, "gelu_tanh": lambda a: nnk.gelu(a, "tanh"),
+    "neg": lambda a: -a, "abs": abs, "gelu_tanh": lambda a: nnk.gelu(a, "tanh"), "rint": lambda a: nnk.round(a),
     **{name: lambda a, name=name: getattr(nnk, name)(a)
-       for name in _UNARY if name not in ("neg", "abs", "gelu_tanh")}}
+       for name in _UNARY if name not in ("neg", "abs", "gelu_tanh", "rint")}}
 
 #: Name -> (nnk's call, the oracle's call), both over values and keyword parameters.
 CALLS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {

@@ -41,9 +41,13 @@ def _last_axis(reduce: Callable[..., Tensor]) -> Callable[[Any], Tensor]:
 
 FUNCTIONS: dict[str, Function] = {
     **{name: Function(getattr(functions, name)) for name in (
-        "erf", "exp", "log", "relu", "rsqrt", "sigmoid", "silu", "sqrt", "tanh")},
-    **{name: Function(getattr(functions, name), 2, 2) for name in ("matmul", "maximum", "minimum")},
+        "ceil", "cos", "erf", "exp", "exp2", "expm1", "floor", "isfinite", "isinf", "isnan", "log", "log1p", "log2",
+        "logical_not", "reciprocal", "relu", "rsqrt", "sigmoid", "sign", "silu", "sin", "sqrt", "square", "tanh",
+        "trunc")},
+    **{name: Function(getattr(functions, name), 2, 2) for name in (
+        "logical_and", "logical_or", "matmul", "maximum", "minimum")},
     "abs": Function(functions.absolute),
+    "clip": Function(functions.clip, 3, 3),
     "gelu": Function(lambda x: functions.gelu(x)),
     "gelu_tanh": Function(lambda x: functions.gelu(x, "tanh")),
     "layer_norm": Function(functions.layer_norm, 1, 3),
@@ -51,6 +55,7 @@ FUNCTIONS: dict[str, Function] = {
     "mean": Function(_last_axis(functions.mean)),
     "min": Function(_last_axis(functions.reduce_min)),
     "rms_norm": Function(functions.rms_norm, 1, 2),
+    "round": Function(functions.rint),
     "softmax": Function(lambda x: functions.softmax(x)),
     "sum": Function(_last_axis(functions.reduce_sum)),
     "transpose": Function(lambda x: _tensor(x).swapaxes(-1, -2)),

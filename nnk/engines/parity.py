@@ -18,7 +18,10 @@ SUITE = (
     "(x <= w) + (x > w) + (x >= w) + (x == w) + (x != w)", "exp(x)", "log(x)", "sqrt(x)", "rsqrt(x)", "tanh(x * w + 3)",
     "sigmoid(x)", "erf(x)", "relu(x)", "silu(x)", "gelu(x)", "gelu_tanh(x)", "sum(x)", "max(x)", "min(x)", "mean(x)",
     "softmax(x)", "layer_norm(x)", "rms_norm(x)", "x @ w", "gelu(x @ w + 1) + x", "x @ transpose(w)",
-    "softmax(x @ transpose(w)) @ w")
+    "softmax(x @ transpose(w)) @ w", "sin(x * 100)", "cos(x)", "exp2(x * w)", "log2(x)", "log1p(x)", "expm1(x)",
+    "floor(x * w)", "ceil(x * w)", "trunc(x * 2)", "round(x * 2)", "sign(x)",
+    "isnan(x / w) + 2 * isinf(x / w) + 4 * isfinite(x)", "logical_or(x, logical_and(x != w, logical_not(w)))",
+    "clip(x, -1, w)", "square(x) + reciprocal(w)")
 
 #: Bit patterns where kernels go wrong: zeros, infinities, NaNs with payloads, subnormals, boundaries.
 _SPECIAL = np.array([

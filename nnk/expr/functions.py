@@ -25,9 +25,11 @@ from nnk.expr.node import (
 )
 from nnk.expr.views import broadcast_to, normalise_axes, reshape, swapaxes, transpose
 
-__all__ = ["absolute", "erf", "exp", "gelu", "layer_norm", "log", "matmul", "maximum", "mean", "minimum", "negative",
-           "power", "reduce_max", "reduce_min", "reduce_sum", "relu", "rms_norm", "rsqrt", "sigmoid", "silu",
-           "softmax", "sqrt", "tanh", "where"]
+__all__ = ["absolute", "ceil", "clip", "cos", "erf", "exp", "exp2", "expm1", "floor", "gelu", "isfinite", "isinf",
+           "isnan", "layer_norm", "log", "log1p", "log2", "logical_and", "logical_not", "logical_or", "matmul",
+           "maximum", "mean", "minimum", "negative", "power", "reciprocal", "reduce_max", "reduce_min", "reduce_sum",
+           "relu", "rint", "rms_norm", "rsqrt", "sigmoid", "sign", "silu", "sin", "softmax", "sqrt", "square", "tanh",
+           "trunc", "where"]
 
 Axis = int | Sequence[int] | None
 
@@ -45,6 +47,36 @@ def exp(x: Any) -> Tensor:
 def log(x: Any) -> Tensor:
     """Return the natural logarithm, elementwise: -inf at 0, NaN below."""
     return elementwise("log", x)
+
+
+def exp2(x: Any) -> Tensor:
+    """Return 2**x, elementwise: exact for integers x."""
+    return elementwise("exp2", x)
+
+
+def expm1(x: Any) -> Tensor:
+    """Return e**x - 1, elementwise, accurate near 0 too."""
+    return elementwise("expm1", x)
+
+
+def log2(x: Any) -> Tensor:
+    """Return the logarithm to base 2, elementwise: exact for powers of two, -inf at 0, NaN below."""
+    return elementwise("log2", x)
+
+
+def log1p(x: Any) -> Tensor:
+    """Return log(1 + x), elementwise, accurate near 0 too: -inf at -1, NaN below."""
+    return elementwise("log1p", x)
+
+
+def sin(x: Any) -> Tensor:
+    """Return the sine of x in radians, elementwise, for every finite x; NaN at the infinities."""
+    return elementwise("sin", x)
+
+
+def cos(x: Any) -> Tensor:
+    """Return the cosine of x in radians, elementwise, for every finite x; NaN at the infinities."""
+    return elementwise("cos", x)
 
 
 def sqrt(x: Any) -> Tensor:
@@ -110,6 +142,76 @@ def maximum(a: Any, b: Any) -> Tensor:
 def minimum(a: Any, b: Any) -> Tensor:
     """Return the smaller of a and b, elementwise: NaN if either is NaN, and -0 < +0 (IEEE 754-2019 minimum)."""
     return elementwise("min", a, b)
+
+
+def clip(x: Any, low: Any, high: Any) -> Tensor:
+    """Return minimum(maximum(x, low), high), elementwise: ``high`` where low > high, NaN if any operand is NaN."""
+    return minimum(maximum(x, low), high)
+
+
+def square(x: Any) -> Tensor:
+    """Return x * x, elementwise."""
+    return elementwise("mul", x, x)
+
+
+def reciprocal(x: Any) -> Tensor:
+    """Return 1 / x, elementwise, correctly rounded."""
+    return elementwise("div", 1.0, x)
+
+
+def floor(x: Any) -> Tensor:
+    """Return the largest integer that is not above x, elementwise, as a float."""
+    return elementwise("floor", x)
+
+
+def ceil(x: Any) -> Tensor:
+    """Return the smallest integer that is not below x, elementwise, as a float."""
+    return elementwise("ceil", x)
+
+
+def trunc(x: Any) -> Tensor:
+    """Return x without its fraction, elementwise."""
+    return elementwise("trunc", x)
+
+
+def rint(x: Any) -> Tensor:
+    """Return the integer nearest to x, elementwise, as a float: halves go to the even one."""
+    return elementwise("rint", x)
+
+
+def sign(x: Any) -> Tensor:
+    """Return -1.0, +0.0 or 1.0 as x is below, at or above 0, elementwise; NaN stays NaN."""
+    return elementwise("sign", x)
+
+
+def isnan(x: Any) -> Tensor:
+    """Return 1.0 where x is NaN, else 0.0, elementwise."""
+    return elementwise("isnan", x)
+
+
+def isinf(x: Any) -> Tensor:
+    """Return 1.0 where x is an infinity, else 0.0, elementwise."""
+    return elementwise("isinf", x)
+
+
+def isfinite(x: Any) -> Tensor:
+    """Return 1.0 where x is neither an infinity nor NaN, else 0.0, elementwise."""
+    return elementwise("isfinite", x)
+
+
+def logical_and(a: Any, b: Any) -> Tensor:
+    """Return 1.0 where a and b are both not zero (NaN counts as not zero), else 0.0, elementwise."""
+    return elementwise("select", a, elementwise("ne", b, 0.0), 0.0)
+
+
+def logical_or(a: Any, b: Any) -> Tensor:
+    """Return 1.0 where a or b is not zero (NaN counts as not zero), else 0.0, elementwise."""
+    return elementwise("select", a, 1.0, elementwise("ne", b, 0.0))
+
+
+def logical_not(x: Any) -> Tensor:
+    """Return 1.0 where x is zero, else 0.0, elementwise."""
+    return elementwise("eq", x, 0.0)
 
 
 def where(condition: Any, a: Any, b: Any) -> Tensor:

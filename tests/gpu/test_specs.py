@@ -70,13 +70,19 @@ def case_of(instrs: tuple[Instr, ...], inputs: list[Any], rows: int, cols: int, 
 X, BATCH, PARAM = Operand(specrules.INPUT, 0), Operand(specrules.BATCH, 0), Operand(specrules.RPARAM, 0)
 TOTAL, R0 = Operand(specrules.REDUCE, 1), Operand(specrules.REG, 0)
 SPECIAL = np.array(strategies.SPECIAL_BITS, np.uint32).view(np.float32)
-LT, GT = 13, 15
+LT, GT, ISNAN = 13, 15, 77
 KNOWN = {
     "sum of a zero that is known": case_of((Instr(specrules.ROW_SUM, 1, BATCH), Instr(specrules.ADD, 0, TOTAL, BATCH)),
                                            [], 3, 7),
     "negative zero and the batch": case_of((Instr(specrules.ADD, 0, PARAM, BATCH),), [], 3, 7),
     "product with lt(x, x)": case_of((Instr(LT, 0, X, X), Instr(specrules.MUL, 2, X, R0)), [SPECIAL], 1, len(SPECIAL)),
     "sum with gt(x, x)": case_of((Instr(GT, 0, X, X), Instr(specrules.ADD, 2, X, R0)), [SPECIAL], 1, len(SPECIAL)),
+    "product with isnan of a comparison": case_of(
+        (Instr(LT, 0, X, PARAM), Instr(ISNAN, 2, R0), Instr(specrules.MUL, 3, X, Operand(specrules.REG, 2))),
+        [SPECIAL], 1, len(SPECIAL)),
+    "sum with isnan of isnan": case_of(
+        (Instr(ISNAN, 0, X), Instr(ISNAN, 2, R0), Instr(specrules.ADD, 3, X, Operand(specrules.REG, 2))),
+        [SPECIAL], 1, len(SPECIAL)),
     "one value a row over a linear input": case_of(
         (Instr(specrules.ROW_SUM, 1, X), Instr(specrules.SUB, 0, X, TOTAL)),
         [np.arange(35, dtype=np.float32)], 5, 7, vector_out=True),

@@ -5,6 +5,7 @@ No floating point is involved. :mod:`tests.oracle.arrays` has the same operation
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from fractions import Fraction
 from math import isqrt
@@ -165,11 +166,32 @@ def select(a: int, b: int, c: int) -> int:
     return c if is_zero(a) else b
 
 
+def _integral(to_integer: Callable[[Fraction], int]) -> Callable[[int], int]:
+    """Round to an integer; a zero has the sign of the operand."""
+    def integral(a: int) -> int:
+        if is_nan(a):
+            return NAN
+        return a if is_inf(a) else round_float32(Fraction(to_integer(value_of(a))), a & SIGN)
+    return integral
+
+
+floor, ceil, trunc = _integral(math.floor), _integral(math.ceil), _integral(math.trunc)
+rint = _integral(round)
+
+
+def sign(a: int) -> int:
+    if is_nan(a):
+        return NAN
+    return 0 if is_zero(a) else a & SIGN | ONE
+
+
 #: Op number -> its exact function, for the ops whose results are correctly rounded or exact.
 EXACT: dict[int, Callable[..., int]] = {
     0: lambda a: a ^ SIGN, 3: sqrt, 4: rsqrt, 5: lambda a: a & 0x7FFFFFFF,
     7: add, 8: sub, 9: mul, 10: div, 11: maximum, 12: minimum,
     13: less, 14: less_equal, 15: greater, 16: greater_equal, 17: equal, 18: not_equal, 19: select, 69: lambda a: a,
+    72: floor, 73: ceil, 74: trunc, 75: rint, 76: sign, 77: lambda a: ONE if is_nan(a) else 0,
+    78: lambda a: ONE if is_inf(a) else 0, 79: lambda a: 0 if is_nan(a) or is_inf(a) else ONE,
 }
 
 

@@ -328,6 +328,81 @@ def cos(x: Floats) -> Floats:
 
 
 @_quiet
+def exp2(x: Floats) -> Floats:
+    clamped = np.clip(np.where(_is_nan(x), _ONE, x), np.float32(-151), np.float32(129))
+    t = clamped + _MAGIC
+    r = clamped - (t - _MAGIC)
+    p = _horner(r, "0x1.4176c2p-13", "0x1.5f0964p-10", "0x1.3b2dd6p-7", "0x1.c6af7ap-5", "0x1.ebfbdcp-3",
+                "0x1.62e43p-1")
+    return _finish(x, _scale(_ONE + r * p, bits_of(t).view(np.int32) - np.int32(0x4B400000)))
+
+
+@_quiet
+def expm1(x: Floats) -> Floats:
+    clamped = np.clip(np.where(_is_nan(x), _ONE, x), np.float32(-18), np.float32(89))
+    t = clamped * _f("0x1.715476p+0") + _MAGIC
+    k_float = t - _MAGIC
+    k = bits_of(t).view(np.int32) - np.int32(0x4B400000)
+    rh = clamped - k_float * _LN2_HIGH
+    rl = k_float * _LN2_LOW
+    r = rh - rl
+    e = (rh - r) - rl
+    p = _horner(r, "0x1.9df7f2p-13", "0x1.6d4cdap-10", "0x1.11131p-7", "0x1.5554e8p-5", "0x1.555554p-3", 0.5)
+    p = (r * r) * p
+    w = _power_of_two(-np.minimum(k, 100))
+    a = _ONE - w
+    lost = np.where(k < 0, _ONE - (a + w), (_ONE - a) - w)
+    s = a + r
+    y = _scale(s + (((a - s) + r) + (p + (e + lost))), k)
+    return _finish(x, np.where(_magnitude(x, 1.0) < _f("0x1p-25"), x, y))
+
+
+def _log_ends(x: Floats, y: Floats) -> Floats:
+    """The logarithm y of x, and what it is at zero, infinity, NaN and below zero."""
+    u = bits_of(x)
+    y = np.where(u == INF, np.float32(np.inf), y)
+    y = np.where((u > SIGN) | _is_nan(x), floats_of([NAN])[0], y)
+    return np.where(u & 0x7FFFFFFF == 0, np.float32(-np.inf), y)
+
+
+def _octave_of(x: Floats) -> tuple[Floats, npt.NDArray[np.int32]]:
+    """m and k with x = m * 2**k, m near 1 as in 3.5, for positive normal x."""
+    ix = bits_of(x) - np.uint32(0x3F3504F3)
+    return floats_of((ix & 0x7FFFFF) + np.uint32(0x3F3504F3)), ix.view(np.int32) >> 23
+
+
+@_quiet
+def log2(x: Floats) -> Floats:
+    clean = _positive_finite(x)
+    tiny = clean < _f("0x1p-126")
+    m, k = _octave_of(np.where(tiny, bits_of(clean).astype(np.float32), clean))
+    k_float = (k + np.where(tiny, -149, 0)).astype(np.float32)
+    high, low = _logc(m)
+    h = high + low
+    low = (high - h) + low
+    a = _top(h)
+    b = h - a
+    p = a * _f("0x1.714p+0")
+    q = a * _f("0x1.47652cp-12") + (b + low) * _f("0x1.715476p+0")
+    s = k_float + p
+    return _log_ends(x, s + (((k_float - s) + p) + q))
+
+
+@_quiet
+def log1p(x: Floats) -> Floats:
+    s = _ONE + x
+    b = s - _ONE
+    c = (_ONE - (s - b)) + (x - b)
+    clean = np.where((s > 0) & (s < np.inf), s, _ONE)
+    high, low = _logc(clean)
+    m, k = _octave_of(clean)
+    f = m - _ONE
+    q = (c * _power_of_two(-np.minimum(k, 100))) * (_ONE + f * (_f("-0x1.0e1c7cp+0") + f * _f("0x1.e1ba4p-1")))
+    y = _log_ends(s, high + (low + q))
+    return np.where(_magnitude(x, 1.0) < _f("0x1p-24"), x, y)
+
+
+@_quiet
 def pow(x: Floats, y: Floats) -> Floats:
     u, uy = bits_of(x), bits_of(y)
     ax, ay = u & 0x7FFFFFFF, uy & 0x7FFFFFFF
@@ -400,6 +475,20 @@ ARRAY_OPS: dict[int, Callable[..., Floats]] = {
     67: gelu,
     68: gelu_tanh,
     69: lambda a: a,
+    70: sin,
+    71: cos,
+    72: _quiet(np.floor),
+    73: _quiet(np.ceil),
+    74: _quiet(np.trunc),
+    75: _quiet(np.rint),
+    76: lambda a: np.where(_is_nan(a), a, np.where(a == 0, np.float32(0), _signed(a, np.ones_like(a)))),
+    77: lambda a: _truth(_is_nan(a)),
+    78: lambda a: _truth(bits_of(a) & 0x7FFFFFFF == INF),
+    79: lambda a: _truth(bits_of(a) & 0x7FFFFFFF < INF),
+    80: exp2,
+    81: log2,
+    82: log1p,
+    83: expm1,
 }
 
 

@@ -81,6 +81,10 @@ def test_rsqrt_is_the_nearest_float(a):
     ("rsqrt", (0x40800000,), 0x3F000000), ("max", (0x80000000, 0x00000000), 0x00000000),
     ("min", (0x00000000, 0x80000000), 0x80000000), ("max", (0xFF800001, 0x3F800000), 0x7FC00000),
     ("eq", (0x80000000, 0x00000000), 0x3F800000), ("ne", (0x7FC00000, 0x7FC00000), 0x3F800000),
+    ("floor", (0x80000001,), 0xBF800000), ("ceil", (0xBF000000,), 0x80000000), ("trunc", (0x3F7FFFFF,), 0x00000000),
+    ("rint", (0x3F000000,), 0x00000000), ("rint", (0xBFC00000,), 0xC0000000), ("rint", (0x40200000,), 0x40000000),
+    ("rint", (0x4B000001,), 0x4B000001), ("sign", (0x80000000,), 0x00000000), ("sign", (0x80000001,), 0xBF800000),
+    ("isnan", (0xFFFFFFFF,), 0x3F800000), ("isinf", (0xFF800000,), 0x3F800000), ("isfinite", (0x7F7FFFFF,), 0x3F800000),
     ("le", (0x7FC00000, 0x7FC00000), 0x00000000), ("select", (0x7FC00000, 1, 2), 1),
     ("select", (0x80000000, 1, 2), 2)])
 def test_known_results(name, operands, result):
@@ -195,6 +199,10 @@ FUNCTIONS = {
     "silu": (lambda x: x / (1.0 + np.exp(-x)), -80.0, 80.0, 3.0),
     "erf": (lambda x: np.array([math.erf(value) for value in x]), -5.0, 5.0, 1.4),
     "gelu": (lambda x: x * _phi(x), -12.0, 12.0, 5.0),
+    "exp2": (lambda x: np.exp2(x), -140.0, 127.0, 1.1),
+    "expm1": (lambda x: np.expm1(x), -18.0, 88.0, 1.0),
+    "log2": (lambda x: np.log2(x), 1e-40, 1e38, 0.7),
+    "log1p": (lambda x: np.log1p(x), 1e-30, 1e30, 0.7),
 }
 
 
@@ -238,16 +246,28 @@ def test_pow_against_float64(rng):
     (arrays.gelu, [math.inf, -math.inf, -0.0], [math.inf, -0.0, -0.0]),
     (arrays.gelu_tanh, [math.inf, -math.inf, -0.0], [math.inf, -0.0, -0.0]),
     (arrays.sin, [-0.0, 0.0], [-0.0, 0.0]),
-    (arrays.cos, [-0.0, 0.0], [1.0, 1.0])])
+    (arrays.cos, [-0.0, 0.0], [1.0, 1.0]),
+    (arrays.exp2, [-math.inf, math.inf, -0.0, -149.0, -151.0, 128.0], [0.0, math.inf, 1.0, 2.0**-149, 0.0, math.inf]),
+    (arrays.expm1, [-math.inf, math.inf, 0.0, -0.0, -18.0, 1e-45], [-1.0, math.inf, 0.0, -0.0, -1.0, 1e-45]),
+    (arrays.log2, [0.0, -0.0, math.inf, 1.0, 2.0**-149], [-math.inf, -math.inf, math.inf, 0.0, -149.0]),
+    (arrays.log1p, [-1.0, math.inf, 0.0, -0.0, -1e-45], [-math.inf, math.inf, 0.0, -0.0, -1e-45])])
 def test_special_values(function, x, y):
     found = function(np.array(x, np.float32))
     assert arrays.bits_of(found).tolist() == arrays.bits_of(np.array(y, np.float32)).tolist()
 
 
-@pytest.mark.parametrize("op", [op for op in ops.OPS if op.arity == 1 and op.kind == "unary"], ids=lambda op: op.name)
+@pytest.mark.parametrize("op", [op for op in ops.OPS if op.arity == 1 and op.kind == "unary"
+                                and op.name not in ("isnan", "isinf", "isfinite")], ids=lambda op: op.name)
 def test_functions_of_nan_are_nan(op):
     x = array_of([0x7F800001, 0x7FC00000, 0xFFFFFFFF, 0xFFC00000])
     assert arrays.bits_of(arrays.canonical(arrays.ARRAY_OPS[op.code](x))).tolist() == [arith.NAN] * 4
+
+
+def test_powers_of_two_are_exact():
+    k = np.arange(-149, 128)
+    powers = np.ldexp(1.0, k).astype(np.float32)
+    assert np.array_equal(arrays.exp2(k.astype(np.float32)), powers)
+    assert np.array_equal(arrays.log2(powers), k.astype(np.float32))
 
 
 def test_pow_conventions():

@@ -16,9 +16,11 @@ from tests.oracle import arith, arrays
 from tests.strategies import EDGE_BITS, SPECIAL_BITS
 
 HEADER = ROOT / "nnk/include/nnk_math.h"
-UNARY = ("exp", "log", "tanh", "sigmoid", "silu", "erf", "gelu", "gelu_tanh", "sin", "cos", "sqrt", "rsqrt")
+UNARY = ("exp", "log", "tanh", "sigmoid", "silu", "erf", "gelu", "gelu_tanh", "sin", "cos", "exp2",
+         "expm1", "log2", "log1p", "sqrt", "rsqrt")
 BINARY = ("div", "pow")
-BITS_UNARY = ("canon", "f32_to_f16", "f16_to_f32", "f32_to_bf16", "bf16_to_f32", "soft_sqrt", "soft_rsqrt")
+BITS_UNARY = ("canon", "f32_to_f16", "f16_to_f32", "f32_to_bf16", "bf16_to_f32", "soft_sqrt", "soft_rsqrt",
+              "floor", "ceil", "trunc", "rint", "sign")
 BITS_BINARY = ("max", "min", "soft_add", "soft_mul", "soft_div", "g_add", "g_mul", "lt", "le", "eq")
 FORMS = {"cpu": [], "device": ["-DNNK_INTSCALE"]}
 
@@ -76,7 +78,8 @@ def assert_same(got, expected):
     assert differ.size == 0, (differ.size, hex(got[differ[0]]), hex(expected[differ[0]]))
 
 
-@pytest.mark.parametrize("name", ["exp", "log", "tanh", "sigmoid", "silu", "erf", "gelu", "gelu_tanh", "sin", "cos"])
+@pytest.mark.parametrize("name", ["exp", "log", "tanh", "sigmoid", "silu", "erf", "gelu", "gelu_tanh", "sin", "cos",
+                                  "exp2", "expm1", "log2", "log1p"])
 def test_functions(name, functions, rng, quiet_numpy):
     u = sample(rng)
     assert_same(functions(name, u), getattr(arrays, name)(u.view(np.float32)))
@@ -118,6 +121,16 @@ def test_comparisons(functions, rng, quiet_numpy):
     x, y = a.view(np.float32), b.view(np.float32)
     for name, exact in (("lt", x < y), ("le", x <= y), ("eq", x == y)):
         assert np.array_equal(functions(name, a, b), np.where(exact, 0x3F800000, 0))
+
+
+def test_integers_and_signs(functions, rng, quiet_numpy):
+    halves = np.arange(-20, 21, dtype=np.float32) / np.float32(2)
+    near_the_last_fraction = np.float32(2) ** np.arange(20, 26, dtype=np.float32)[:, None] + halves
+    u = np.concatenate([sample(rng), halves.view(np.uint32), near_the_last_fraction.reshape(-1).view(np.uint32)])
+    x = u.view(np.float32)
+    for name, exact in (("floor", np.floor), ("ceil", np.ceil), ("trunc", np.trunc), ("rint", np.rint),
+                        ("sign", np.sign)):
+        assert_same(functions(name, u), exact(x))
 
 
 def test_canonical_nan(functions, rng):

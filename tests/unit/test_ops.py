@@ -7,7 +7,8 @@ from nnk import ops
 
 @pytest.mark.parametrize(("name", "code", "arity"), [
     ("neg", 0, 1), ("exp", 1, 1), ("tanh", 6, 1), ("add", 7, 2), ("div", 10, 2), ("max", 11, 2), ("ne", 18, 2),
-    ("select", 19, 3), ("col_sum", 20, 1), ("row_max", 23, 1), ("erf", 64, 1), ("gelu_tanh", 68, 1)])
+    ("select", 19, 3), ("col_sum", 20, 1), ("row_max", 23, 1), ("erf", 64, 1), ("gelu_tanh", 68, 1), ("sin", 70, 1),
+    ("floor", 72, 1), ("rint", 75, 1), ("isfinite", 79, 1), ("exp2", 80, 1), ("expm1", 83, 1)])
 def test_codes_never_change(name, code, arity):
     assert ops.OP_BY_NAME[name] is ops.OP_BY_CODE[code]
     assert ops.OP_BY_CODE[code].arity == arity

@@ -63,6 +63,8 @@ MEANINGS: dict[str, Any] = {
     "sum(x) + mean(x)": lambda x, w, b: nnk.sum(x, -1, True) + nnk.mean(x, -1, True),
     "abs(x)": lambda x, w, b: abs(x),
     "gelu(x) + gelu_tanh(x)": lambda x, w, b: nnk.gelu(x) + nnk.gelu(x, "tanh"),
+    "round(x) + clip(x, -1, w)": lambda x, w, b: nnk.round(x) + nnk.clip(x, -1, w),
+    "logical_or(isnan(x), log2(w) < sin(b))": lambda x, w, b: nnk.logical_or(nnk.isnan(x), nnk.log2(w) < nnk.sin(b)),
     "transpose(x)": lambda x, w, b: x.T,
     "softmax(x @ transpose(w)) @ b": lambda x, w, b: nnk.softmax(x @ w.T) @ b,
     "layer_norm(x, 2, 1)": lambda x, w, b: nnk.layer_norm(x, 2, 1),

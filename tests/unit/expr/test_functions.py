@@ -13,7 +13,8 @@ from tests.oracle import tensors as oracle
 
 pytestmark = pytest.mark.usefixtures("quiet_numpy")
 
-UNARY = ("exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "silu")
+UNARY = ("exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "silu", "sin", "cos", "floor", "ceil", "trunc",
+         "sign", "isnan", "isinf", "isfinite", "exp2", "expm1", "log2", "log1p")
 NAN, INF = float("nan"), float("inf")
 
 
@@ -46,6 +47,9 @@ def test_other_elementwise(a, x):
     e = oracle.elementwise
     assert np.array_equal(bits(nnk.gelu(x)), oracle.bits_of(e("gelu", a)))
     assert np.array_equal(bits(nnk.gelu(x, "tanh")), oracle.bits_of(e("gelu_tanh", a)))
+    assert np.array_equal(bits(nnk.round(x * 2)), oracle.bits_of(e("rint", a * 2)))
+    assert np.array_equal(bits(nnk.square(x)), oracle.bits_of(a * a))
+    assert np.array_equal(bits(nnk.reciprocal(x)), oracle.bits_of(np.float32(1) / a))
     assert np.array_equal(bits(nnk.relu(x)), oracle.bits_of(e("max", a, 0.0)))
     assert np.array_equal(bits(nnk.absolute(x)), oracle.bits_of(e("abs", a)))
     assert np.array_equal(bits(nnk.negative(x)), oracle.bits_of(e("neg", a)))
@@ -58,6 +62,39 @@ def test_special_values_of_maximum_and_relu(cpu):
     assert bits(nnk.relu(zeros)).tolist() == [0, 0, 0x7FC00000, 0]
     assert bits(nnk.maximum(zeros, -0.0)).tolist() == [0x80000000, 0, 0x7FC00000, 0x80000000]
     assert bits(nnk.minimum(zeros, 0.0)).tolist() == [0x80000000, 0, 0x7FC00000, 0xFF800000]
+
+
+EDGES = np.float32([-0.0, 0.0, -1e-45, 1e-45, -0.5, 0.5, -0.75, 1.5, -2.5, 2.5, 8388607.5, -8388609.0, 3e38, INF, -INF,
+                    NAN])
+
+
+@pytest.mark.parametrize("name", ["floor", "ceil", "trunc", "round", "sign", "isnan", "isinf", "isfinite"])
+def test_exact_functions_are_numpys(name, cpu):
+    numpys = np.asarray(getattr(np, name)(EDGES), np.float32)
+    assert np.array_equal(bits(getattr(nnk, name)(cpu.array(EDGES))), oracle.bits_of(numpys))
+
+
+@pytest.mark.parametrize("name", ["sin", "cos", "exp2", "expm1", "log2", "log1p"])
+def test_functions_are_close_to_numpy(name, cpu, rng):
+    a = rng.uniform(0.0, 80.0, 500).astype(np.float32)
+    exact = getattr(np, name)(a.astype(np.float64))
+    assert np.allclose(getattr(nnk, name)(cpu.array(a)).numpy(), exact, rtol=2e-7, atol=1e-30)
+
+
+def test_logical_functions_are_numpys(cpu):
+    a, b = EDGES[:, None], EDGES[None, :]
+    x, y = cpu.array(a), cpu.array(b)
+    assert np.array_equal(nnk.logical_and(x, y).numpy(), np.logical_and(a, b))
+    assert np.array_equal(nnk.logical_or(x, y).numpy(), np.logical_or(a, b))
+    assert np.array_equal(nnk.logical_not(x).numpy(), np.logical_not(a))
+    assert nnk.logical_and(1.0, x).tolist() == nnk.logical_or(0.0, x).tolist() == (a != 0).tolist()
+
+
+def test_clip(cpu):
+    x = cpu.array(EDGES)
+    assert np.array_equal(bits(nnk.clip(x, -1.0, 2.0)), oracle.bits_of(np.clip(EDGES, -1.0, 2.0)))
+    assert nnk.clip(x[:3], 5.0, [1.0, 2.0, 3.0]).tolist() == [1.0, 2.0, 3.0]
+    assert np.isnan(nnk.clip(x[:2], 0.0, NAN).numpy()).all()
 
 
 def test_where(cpu):
@@ -311,4 +348,5 @@ def test_compositions_are_one_kernel_each(x, cpu, rng):
 def test_every_public_function_has_its_name_here():
     for name in ("max", "min", "sum"):
         assert getattr(nnk, name) is getattr(functions, f"reduce_{name}")
-    assert {name for name in functions.__all__ if not name.startswith("reduce_")} <= set(nnk.__all__)
+    assert nnk.round is functions.rint
+    assert {name for name in functions.__all__ if not name.startswith("reduce_")} - {"rint"} <= set(nnk.__all__)

@@ -61,7 +61,7 @@ VALID = {
 
 BROKEN = [
     (0, PLAIN._replace(instrs=(Instr(24, 0, IN0),))),
-    (0, PLAIN._replace(instrs=(Instr(70, 0, IN0),))),
+    (0, PLAIN._replace(instrs=(Instr(255, 0, IN0),))),
     (0, PLAIN._replace(instrs=(Instr(NEG, 0, Operand(11, 0)),))),
     (0, PLAIN._replace(views=(ViewSpec(16), LINEAR))),
     (0, rowmax(body=(Instr(24, 0, IN0),))),
