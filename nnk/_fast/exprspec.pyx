@@ -12,6 +12,8 @@ from cpython.number cimport PyNumber_Index
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
+from nnk._fast.common cimport nnk_load_u32, nnk_store_u32
+
 from nnk import ops as _ops
 from nnk.errors import ExprError, SpecDecodeError
 
@@ -99,10 +101,7 @@ cdef int _put_u8(Writer* w, object value, str what) except -1:
 
 cdef int _put_u32(Writer* w, object value, str what) except -1:
     cdef uint32_t word = <uint32_t>_number(value, 0xFFFFFFFF, what)
-    w.at[0] = word & 0xFF
-    w.at[1] = (word >> 8) & 0xFF
-    w.at[2] = (word >> 16) & 0xFF
-    w.at[3] = word >> 24
+    nnk_store_u32(w.at, word)
     w.at += 4
     return 0
 
@@ -260,11 +259,9 @@ cdef class _Reader:
         return value
 
     cdef long long u32(self, str field) except -1:
-        cdef const uint8_t* p
         self.need(4, field)
-        p = self.data + self.at
         self.at += 4
-        return <long long>(p[0] | (<uint32_t>p[1] << 8) | (<uint32_t>p[2] << 16) | (<uint32_t>p[3] << 24))
+        return nnk_load_u32(self.data + self.at - 4)
 
     cdef long long count(self, uint32_t limit, str field) except -1:
         cdef long long value = self.u32(field)
