@@ -14,7 +14,7 @@
 enum {
     K_BLOCK = 384,
     ROW_SLIVERS = 16,              /* slivers of mr rows in a row block */
-    THIN_ROWS = 48,                /* most rows for which packing B costs more than it saves */
+    THIN_ROWS = 24,                /* most rows for which packing B costs more than it saves */
     THIN_COLS = 512,               /* columns of one sweep over K: B's rows of a step and C stay in the first cache */
     OWN_COLS = 256,                /* most columns of B that an item packs for itself: they stay in its second cache */
     SHARED_BYTES = 64 << 20,       /* most bytes of B packed at a time */
