@@ -305,7 +305,7 @@ def _sin_cos(x: Floats, phase: int) -> Floats:
     z2 = rh * rh
     s = _horner(z2, "0x1.7c3226p-19", "-0x1.a0595ep-13", "0x1.111174p-7", "-0x1.555556p-3")
     sine = rh + ((rh * z2) * s + (rl - rl * (_HALF * z2)))
-    sine = np.where(rh < _f("0x1p-13"), rh, sine)
+    sine = np.where(rh < _f("0x1p-63"), rh, sine)
     c = _horner(z2, "-0x1.36147cp-22", "0x1.a071b6p-16", "-0x1.6c175ep-10", "0x1.555556p-5")
     hz = _HALF * z2
     w = _ONE - hz

@@ -173,7 +173,7 @@ def test_matmul_adds_in_ascending_order(m, k, n, data):
                           array_of(np.array(b, np.uint32).reshape(k, n)))
     for i in range(m):
         for j in range(n):
-            total = 0x80000000
+            total = 0x80000000 if k else 0
             for t in range(k):
                 total = arith.add(total, arith.mul(a[i][t], b[t][j]))
             assert arith.canonical_bits(int(arrays.bits_of(found)[i, j])) == arith.canonical_bits(total)
@@ -227,7 +227,7 @@ def test_gelu_tanh_is_accurate_where_it_is_not_tiny(rng):
 def test_sine_and_cosine_over_the_whole_range(function, reference, rng):
     x = np.concatenate([rng.uniform(-7.0, 7.0, 5000), 10.0 ** rng.uniform(-10, 38, 5000)]).astype(np.float32)
     exact = np.array([reference(value) for value in x.astype(np.float64)])
-    assert _ulps(function(x), exact).max() < 1.05
+    assert _ulps(function(x), exact).max() < 0.85
 
 
 def test_pow_against_float64(rng):
