@@ -6,7 +6,6 @@ import argparse
 import dataclasses
 import sys
 import time
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -74,32 +73,23 @@ def show(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _facts(report: Any) -> dict[str, Any]:
-    """Return the counts of a verified file."""
-    from nnk.cache.files import evidence_of
-    days = [_days_ago(info.day) for info in report.kernels]
-    known = [day for day in days if day is not None]
-    states = Counter(info.state for info in report.kernels)
-    return {
-        "path": str(report.path), "state": report.state, "bytes": report.bytes, "kernels": len(report.kernels),
-        "kernel_bytes": sum(info.bytes for info in report.kernels), "unchecked": states["unchecked"],
-        "damaged": states["damaged"], "compiler": report.compiler, "last_writer": report.generator_version,
-        "generator_versions": dict(Counter(info.key.split(".", 1)[0] for info in report.kernels)),
-        "used_today": sum(day == 0 for day in known), "used_in_7_days": sum(day <= 7 for day in known),
-        "oldest_use_days": max(known, default=None), "damaged_files_kept": len(evidence_of(report.path))}
-
-
 def stats(arguments: argparse.Namespace) -> int:
-    """Print size, age, generator versions and damage of the cache file.
-
-    Hits, misses and compiles belong to a process: ``KernelCache.stats()`` and the report of ``nnk embed`` have them.
-    """
-    from nnk.cache.tools import verify as verify_file
-    facts = _facts(verify_file(cache_path()))
+    """Print what all processes did with the cache file so far, and its size, age, versions and damage."""
+    from nnk.cache.tools import summary
+    found = summary(cache_path())
+    facts: dict[str, Any] = {
+        "path": str(found.path), "state": found.state, "bytes": found.bytes, "kernels": found.kernels,
+        "compiler": found.compiler, "last_writer": found.generator_version, **found.history,
+        "generator_versions": {f"v{version}": count for version, count in found.versions.items()},
+        "days_since_use": {str(days): count for days, count in found.ages.items()},
+        "damaged_files_kept": [str(path) for path in found.set_aside]}
     if arguments.json:
         print_json(facts)
-    else:
-        print_table(list(facts.items()))
+        return 0
+    for name in ("generator_versions", "days_since_use"):
+        facts[name] = ", ".join(f"{key}: {count}" for key, count in facts[name].items()) or "-"
+    facts["damaged_files_kept"] = " ".join(facts["damaged_files_kept"]) or "-"
+    print_table(list(facts.items()))
     return 0
 
 
@@ -108,8 +98,9 @@ def verify(arguments: argparse.Namespace) -> int:
     from nnk.cache.tools import verify as verify_file
     report = verify_file(cache_path(), repair=arguments.repair)
     if arguments.json:
-        print_json({**_facts(report), "problems": list(report.problems), "repaired": report.repaired,
-                    "good": report.is_good})
+        print_json({"path": str(report.path), "state": report.state, "bytes": report.bytes,
+                    "kernels": [_row(info) for info in report.kernels], "problems": list(report.problems),
+                    "repaired": report.repaired, "good": report.is_good})
     else:
         for problem in report.problems:
             print(problem)
