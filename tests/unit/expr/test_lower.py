@@ -186,6 +186,22 @@ def test_inputs_beyond_32_bits_are_refused(build, cpu):
     assert caught.value.requested == 2**32 + 2
 
 
+@pytest.mark.parametrize("engine", ["cpu", "vulkan"])
+def test_a_reduction_that_the_canonical_form_drops(engine, request, rng):
+    """where(1, y, sum) + 1 is y + 1: the kernel has the grid of y, not the one of the reduction."""
+    engine = request.getfixturevalue(engine)
+    x, y, row = (engine.array(rng.standard_normal(shape).astype(np.float32)) for shape in ((6, 8), (6, 1), (6, 8)))
+    z = nnk.where(1.0, y * 2.0, x.sum(-1, True)) + row.T[1, :, None]
+    step = step_of(z)
+    assert (step.meta.form, step.launch.rows, step.launch.cols, step.launch.vector_out) == ("elementwise", 6, 1, False)
+    assert np.array_equal(z.numpy(), y.numpy() * np.float32(2) + row.numpy().T[1, :, None])
+    wide = nnk.where(0.0, x.sum(-1, True), x) * 2.0
+    assert step_of(wide).meta.form == "elementwise"
+    assert np.array_equal(wide.numpy(), x.numpy() * np.float32(2))
+    product = nnk.where(1.0, x, x @ x.T[:, :1] + x) * 2.0
+    assert np.array_equal(product.numpy(), x.numpy() * np.float32(2))
+
+
 def test_a_root_that_computes_nothing_is_a_copy(make):
     step = step_of(make(3, 4).T)
     assert [OP[instr.op] for instr in step.spec.instrs] == ["copy"]
