@@ -19,9 +19,9 @@ def shader(functions, body):
 @pytest.mark.parametrize("name", CALLS)
 def test_each_function_compiles_with_what_it_calls(name):
     _, definitions = mathlib._library()
-    parameters = definitions[name].split("{")[0].split("(", 1)[1].count(",") + 1
-    kind = "uint" if re.search(rf"{name}\s*\(\s*(?:const\s+)?(?:uint|UINT)", definitions[name]) else "float"
-    body = f"{name}({','.join([f'{kind}(1)'] * parameters)});"
+    parameters = definitions[name].split("(", 1)[1].split(")", 1)[0].split(",")
+    types = [parameter.split()[-2] for parameter in parameters]
+    body = f"{name}({','.join(f'{kind}(1)' for kind in types)});"
     assert shaderc.compile_glsl(shader(functions_for(body), body), name)
 
 
