@@ -456,16 +456,29 @@ PARALLEL = """
 
 
 def test_fork_after_use():
+    """The child makes workers of its own, also when the fork comes while other threads of the parent run programs."""
     done = in_process(PARALLEL + """
+    import threading
     first = result()
-    child = os.fork()
-    if child == 0:
-        os._exit(0 if result() == first and result() == first else 1)
-    assert os.waitpid(child, 0)[1] == 0
+    stop = threading.Event()
+    def busy():
+        while not stop.is_set():
+            result()
+    thread = threading.Thread(target=busy)
+    thread.start()
+    for _ in range(10):
+        child = os.fork()
+        if child == 0:
+            same = result() == first and result() == first
+            workers = len(os.listdir("/proc/self/task")) - 1
+            os._exit(0 if same and workers == 2 else 1)
+        assert os.waitpid(child, 0)[1] == 0
+    stop.set()
+    thread.join()
     assert result() == first
     print("done")
     """)
-    assert (done.stdout, done.stderr, done.returncode) == ("done\n", "", 0)
+    assert (done.stdout, done.returncode) == ("done\n", 0), done.stderr
 
 
 def test_calls_from_many_threads(rng):
