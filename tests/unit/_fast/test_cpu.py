@@ -195,6 +195,8 @@ def test_row_reductions(spec, cols, rng):
 def test_sum_of_a_million_goes_two_levels_up(rng):
     x = floats(rng, 256 * 16384 + 16384 * 3 + 77, 0.0)
     check(ROW_SUM, launch_of(ROW_SUM, 1, x.size, vector_out=True), [x])
+    view = ExprSpec(1, (instr("neg", 0, arg("input")),), views("row_reduce_sum"))
+    check(view, launch_of(view, 1, x.size, vector_out=True), [x])
 
 
 def test_signed_zeros_and_empty_sums():
