@@ -7,14 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests import ROOT
+import nnk._fast
 
 
 def test_not_built(tmp_path: Path) -> None:
     package = tmp_path / "nnk" / "_fast"
     package.mkdir(parents=True)
     (tmp_path / "nnk" / "__init__.py").touch()
-    shutil.copy(ROOT / "nnk/_fast/__init__.py", package)
+    shutil.copy(nnk._fast.__file__, package / "__init__.py")
     done = subprocess.run([sys.executable, "-c", "import nnk._fast"], cwd=tmp_path, capture_output=True, text=True,
                           check=False)
     assert done.returncode == 1
