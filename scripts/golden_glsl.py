@@ -2,8 +2,9 @@
 """Golden kernels: ``python scripts/golden_glsl.py [--check]`` writes, or compares, tests/golden/glsl.
 
 One GLSL file for each kernel of a fixed set of expressions, and ``fingerprint.json`` with the generator version that
-emitted them. A changed text under an unchanged ``GENERATOR_VERSION`` is refused: a cache would go on serving the old
-kernel under the same key.
+emitted them, a hash of the texts, and a hash of their SPIR-V for each GLSL compiler that was tried. A changed text, or
+changed SPIR-V of a known compiler, under an unchanged ``GENERATOR_VERSION`` is refused: a cache would go on serving
+the old kernel under the same key.
 """
 
 from __future__ import annotations
@@ -19,12 +20,16 @@ from pathlib import Path
 import numpy as np
 
 import nnk
+from nnk import spirv
+from nnk._fast import shaderc
 from nnk.engines.cpu import CpuEngine
 from nnk.expr.node import Tensor
 from nnk.generator.glsl import emit
 from nnk.generator.version import GENERATOR_VERSION
 
 FOLDER = Path(__file__).resolve().parent.parent / "tests" / "golden" / "glsl"
+#: Kernels that never change again: they tell compilers apart.
+REFERENCE = FOLDER / "reference"
 
 
 def expressions() -> dict[str, Callable[[], Tensor]]:
@@ -83,6 +88,26 @@ def fingerprint_of(files: dict[str, str]) -> str:
     return state.hexdigest()
 
 
+def compiler_identity() -> str:
+    """Return a name for the GLSL compiler: a hash of what it makes of frozen kernels.
+
+    Compilers of different versions write different SPIR-V, under one version number of the format.
+    """
+    state = hashlib.sha256()
+    for path in sorted(REFERENCE.glob("*.comp")):
+        state.update(shaderc.compile_glsl(path.read_text(encoding="utf-8"), "reference"))
+    return state.hexdigest()[:16]
+
+
+def spirv_fingerprint(files: dict[str, str]) -> tuple[str, str]:
+    """Return (compiler, one hash over all finished modules)."""
+    state = hashlib.sha256()
+    for name in sorted(files):
+        module = spirv.decorate_no_contraction(shaderc.compile_glsl(files[name], "golden"))
+        state.update(f"{name}\0{len(module)}\0".encode() + module)
+    return compiler_identity(), state.hexdigest()
+
+
 def differences(folder: Path, files: dict[str, str]) -> list[str]:
     """Return one line for each file that is missing, stale or left over."""
     stored = {path.name: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.comp"))}
@@ -91,8 +116,11 @@ def differences(folder: Path, files: dict[str, str]) -> list[str]:
     return lines + [f"{name}: nothing emits it" for name in stored if name not in files]
 
 
-def verdict(folder: Path, files: dict[str, str], version: int) -> str:
-    """Return why ``files`` may not take the place of what is stored, or nothing."""
+def verdict(folder: Path, files: dict[str, str], version: int, modules: tuple[str, str] = ("", "")) -> str:
+    """Return why ``files``, and the ``modules`` of this compiler, may not take the place of what is stored, or nothing.
+
+    A compiler that is not stored is no reason: its modules have nothing to be compared with.
+    """
     path = folder / "fingerprint.json"
     if not path.exists():
         return ""
@@ -100,20 +128,28 @@ def verdict(folder: Path, files: dict[str, str], version: int) -> str:
     if stored["generator_version"] == version and stored["sha256"] != fingerprint_of(files):
         return (f"The emitted code changed, but GENERATOR_VERSION is still {version}: raise it in "
                 "nnk/generator/version.py, then run scripts/golden_glsl.py")
+    compiler, modules_hash = modules
+    if stored["generator_version"] == version and stored["spirv"].get(compiler, modules_hash) != modules_hash:
+        return (f"The SPIR-V of compiler {compiler} changed, but GENERATOR_VERSION is still {version}: raise it in "
+                "nnk/generator/version.py, then run scripts/golden_glsl.py")
     if stored["generator_version"] > version:
         return f"GENERATOR_VERSION went back from {stored['generator_version']} to {version}"
     return ""
 
 
-def write(folder: Path, files: dict[str, str], version: int) -> None:
-    """Replace the stored files."""
+def write(folder: Path, files: dict[str, str], version: int, modules: tuple[str, str] = ("", "")) -> None:
+    """Replace the stored files; hashes of other compilers stay as long as the version does."""
     folder.mkdir(parents=True, exist_ok=True)
-    for path in folder.glob("*.comp"):
-        path.unlink()
+    path = folder / "fingerprint.json"
+    stored = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    known = stored.get("spirv", {}) if stored.get("generator_version") == version else {}
+    for old in folder.glob("*.comp"):
+        old.unlink()
     for name, text in files.items():
         (folder / name).write_text(text, encoding="utf-8")
-    content = {"generator_version": version, "sha256": fingerprint_of(files)}
-    (folder / "fingerprint.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    content = {"generator_version": version, "sha256": fingerprint_of(files),
+               "spirv": dict(sorted({**known, **dict([modules])}.items()))}
+    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -123,13 +159,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where the files are")
     options = parser.parse_args(arguments)
     files = texts()
-    reason = verdict(options.folder, files, GENERATOR_VERSION)
+    modules = spirv_fingerprint(files)
+    reason = verdict(options.folder, files, GENERATOR_VERSION, modules)
     lines = differences(options.folder, files)
     if reason or (options.check and lines):
         print("\n".join([*lines, reason or "stale: run scripts/golden_glsl.py"]))
         return 1
     if not options.check:
-        write(options.folder, files, GENERATOR_VERSION)
+        write(options.folder, files, GENERATOR_VERSION, modules)
     return 0
 
 

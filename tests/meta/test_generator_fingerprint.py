@@ -18,7 +18,7 @@ def files():
 
 
 def test_golden_kernels_are_current(files):
-    assert golden_glsl.verdict(FOLDER, files, GENERATOR_VERSION) == ""
+    assert golden_glsl.verdict(FOLDER, files, GENERATOR_VERSION, golden_glsl.spirv_fingerprint(files)) == ""
     assert golden_glsl.differences(FOLDER, files) == []
 
 
@@ -42,7 +42,7 @@ def test_set_covers_every_form_and_function(files):
 
 @pytest.fixture
 def stored(tmp_path):
-    golden_glsl.write(tmp_path, {"a.comp": "old\n", "b.comp": "same\n"}, 7)
+    golden_glsl.write(tmp_path, {"a.comp": "old\n", "b.comp": "same\n"}, 7, ("0x1", "hash"))
     return tmp_path
 
 
@@ -51,6 +51,33 @@ def test_changed_text_needs_a_new_version(stored):
     assert "GENERATOR_VERSION is still 7" in golden_glsl.verdict(stored, changed, 7)
     assert golden_glsl.verdict(stored, changed, 8) == ""
     assert golden_glsl.differences(stored, changed) == ["a.comp: the text changed"]
+
+
+def test_changed_spirv_needs_a_new_version(stored):
+    same = {"a.comp": "old\n", "b.comp": "same\n"}
+    assert golden_glsl.verdict(stored, same, 7, ("0x1", "hash")) == ""
+    assert "SPIR-V of compiler 0x1 changed" in golden_glsl.verdict(stored, same, 7, ("0x1", "other"))
+    assert golden_glsl.verdict(stored, same, 7, ("0x2", "other")) == ""
+    assert golden_glsl.verdict(stored, same, 8, ("0x1", "other")) == ""
+
+
+def test_hashes_of_other_compilers_stay_with_the_version(stored):
+    def known():
+        return json.loads((stored / "fingerprint.json").read_text(encoding="utf-8"))["spirv"]
+
+    same = {"a.comp": "old\n", "b.comp": "same\n"}
+    golden_glsl.write(stored, same, 7, ("0x2", "other"))
+    assert known() == {"0x1": "hash", "0x2": "other"}
+    golden_glsl.write(stored, same, 8, ("0x2", "new"))
+    assert known() == {"0x2": "new"}
+
+
+def test_spirv_hash_sees_the_passes(files, monkeypatch):
+    before = golden_glsl.spirv_fingerprint(files)
+    monkeypatch.setattr(golden_glsl.spirv, "decorate_no_contraction", lambda module: module)
+    after = golden_glsl.spirv_fingerprint(files)
+    assert before[0] == after[0]
+    assert before[1] != after[1]
 
 
 def test_version_never_goes_back(stored):
@@ -64,6 +91,7 @@ def test_missing_and_left_over_files_are_found(stored):
 
 def test_main_refuses_then_writes(stored, monkeypatch, capsys):
     monkeypatch.setattr(golden_glsl, "texts", lambda: {"a.comp": "new\n"})
+    monkeypatch.setattr(golden_glsl, "spirv_fingerprint", lambda files: ("0x1", "hash"))
     monkeypatch.setattr(golden_glsl, "GENERATOR_VERSION", 7)
     assert golden_glsl.main(["--folder", str(stored)]) == 1
     assert "a.comp: the text changed" in capsys.readouterr().out

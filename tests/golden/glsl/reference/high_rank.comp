@@ -1,0 +1,31 @@
+#version 450
+layout(local_size_x=256) in;
+layout(std430,set=0,binding=0) readonly buffer B0{uint d[];} b0;
+layout(std430,set=0,binding=1) readonly buffer B1{uint d[];} b1;
+layout(std430,set=0,binding=2) writeonly buffer O0{uint d[];} o0;
+layout(push_constant) uniform P{uint words[32];};
+#define W(n) words[n]
+#define FN
+#define F2U floatBitsToUint
+#define U2F uintBitsToFloat
+#define SEL(c,a,b) mix(b,a,c)
+#define INT(x) int(x)
+#define UINT(x) uint(x)
+#define FLT(x) float(x)
+struct FK{float f;int k;}; struct HL{float h;float l;};
+#define QNAN 0x7fc00000u
+#define C(h) U2F(h)
+#define DIVSEED(a,b) ((a)/(b))
+#define RSQSEED(a) inversesqrt(a)
+FN uint nn_canon(uint u){return SEL((u&0x7fffffffu)>0x7f800000u,QNAN,u);}
+void main(){
+  uint count=W(0), cols=W(1), stride=gl_NumWorkGroups.x*256u;
+  for(uint i=gl_GlobalInvocationID.x;i<count;i+=stride){
+    uint row=i/cols, col=i-row*cols;
+    float x0=U2F(b0.d[W(2)+(row)%W(8)*W(15)+((row)/W(8))%W(7)*W(14)+(((row)/W(8))/W(7))%W(6)*W(13)+((((row)/W(8))/W(7))/W(6))%W(5)*W(12)+(((((row)/W(8))/W(7))/W(6))/W(5))%W(4)*W(11)+((((((row)/W(8))/W(7))/W(6))/W(5))/W(4))%W(3)*W(10)+(((((((row)/W(8))/W(7))/W(6))/W(5))/W(4))/W(3))*W(9)+col*W(16)]);
+    float x1=U2F(b1.d[W(17)+(row)%W(23)*W(30)+((row)/W(23))%W(22)*W(29)+(((row)/W(23))/W(22))%W(21)*W(28)+((((row)/W(23))/W(22))/W(21))%W(20)*W(27)+(((((row)/W(23))/W(22))/W(21))/W(20))%W(19)*W(26)+((((((row)/W(23))/W(22))/W(21))/W(20))/W(19))%W(18)*W(25)+(((((((row)/W(23))/W(22))/W(21))/W(20))/W(19))/W(18))*W(24)+col*W(31)]);
+    float v0=(x0)+(x1);
+    o0.d[i]=nn_canon(F2U(v0));
+    if(count-i<=stride) break;
+  }
+}
