@@ -6,10 +6,12 @@ import json
 
 import pytest
 
-from nnk import exprspec
+from nnk import config, exprspec
 from nnk._fast import exprspec as fast
-from nnk.expr.key import explain_key, kernel_key, precision_suffix, spec_key
+from nnk.expr import meta
+from nnk.expr.key import explain_key, kernel_identity, kernel_key, precision_suffix, spec_key
 from nnk.expr.spec import ExprSpec, Instr, Matmul, Operand, ViewSpec, bits_of
+from nnk.generator.glsl import emit
 from tests import ROOT, folds
 from tests.oracle import exprspec as oracle
 from tests.oracle import specrules
@@ -159,3 +161,47 @@ def test_explanation_of_a_fold_leaves_sizes_out():
     other = folds.attention(32, 2, 1000)
     assert explain_key(other, 0, 1) == explain_key(FOLD, 0, 1)
     assert explain_key(folds.attention(64, 8, 256, "causal"), 0, 1) != explain_key(FOLD, 0, 1)
+
+
+# ---- identity: everything that makes a kernel, and nothing else -----------------------------------------------------
+
+_SPEC = ExprSpec(2, (Instr(9, 0, Operand(1, 0), Operand(1, 1)), Instr(7, 1, Operand(0, 0), Operand(2, 0))),
+                 (ViewSpec(0), ViewSpec(2, 0, 5)), (0x40400000,), ())
+
+
+def test_values_and_shapes_are_no_part_of_the_identity():
+    other = _SPEC._replace(const_bits=(0x3F800000,), views=(ViewSpec(0), ViewSpec(2, 0, 9)))
+    assert kernel_identity(other, 0, 1) == kernel_identity(_SPEC, 0, 1)
+    assert len(kernel_identity(_SPEC, 0, 1)) == 16
+
+
+@pytest.mark.parametrize("changed", [
+    (_SPEC._replace(num_regs=3), 0, 1), (_SPEC._replace(views=(ViewSpec(0), ViewSpec(0))), 0, 1), (_SPEC, 1, 1),
+    (_SPEC, 0, 2)])
+def test_structure_precision_and_generator_are(changed):
+    assert kernel_identity(*changed) != kernel_identity(_SPEC, 0, 1)
+
+
+@pytest.mark.parametrize("name", ["ROW_THREADS", "MATMUL_BLOCK", "MATMUL_STEP", "MAX_PUSH_WORDS"])
+def test_constants_of_the_emitter_are(name, monkeypatch):
+    before = kernel_identity(_SPEC, 0, 1)
+    monkeypatch.setattr(meta, name, getattr(meta, name) * 2)
+    assert kernel_identity(_SPEC, 0, 1) != before
+
+
+def test_workgroup_sizes_are(monkeypatch):
+    before = kernel_identity(_SPEC, 0, 1)
+    monkeypatch.setitem(meta.LOCAL_SIZES, "matmul", 128)
+    assert kernel_identity(_SPEC, 0, 1) != before
+
+
+@pytest.mark.parametrize("name", sorted(config.SETTINGS))
+def test_a_setting_changes_the_identity_exactly_when_it_changes_code(name):
+    """And a setting that says that it changes no code leaves the emitted text as it is."""
+    setting = config.SETTINGS[name]
+    other = {bool: not setting.default, int: 7, float: 0.5, str: "7"}[type(setting.default)]
+    before = kernel_identity(_SPEC, 0, 1), emit(_SPEC)
+    with config.override(**{name: other}):
+        after = kernel_identity(_SPEC, 0, 1), emit(_SPEC)
+    assert (before[0] != after[0]) == setting.changes_code
+    assert (before[1] != after[1]) <= setting.changes_code
