@@ -16,7 +16,7 @@ import numpy as np
 
 from nnk.engines.schedule import Schedule, Scheduler, Step
 from nnk.errors import DTypeError, ExprError, ShapeError
-from nnk.expr.node import FLOAT32, INT32, Tensor, contiguous_strides, geometry_of, leaf
+from nnk.expr.node import FLOAT32, INT32, Tensor, geometry_of, is_row_major, leaf
 from nnk.generator.version import GENERATOR_VERSION
 
 __all__ = ["Engine", "KernelCounts"]
@@ -199,9 +199,7 @@ def _become_leaf(node: Tensor, storage: Any, attrs: tuple[Any, ...] = ()) -> Non
 def _is_same_storage(view: Tensor) -> bool:
     """Say whether a view is its base in another shape: no kernel has to move anything."""
     base, offset, strides = geometry_of(view)
-    return offset == 0 and base.size == view.size and all(
-        size == 1 or stride == wanted
-        for size, stride, wanted in zip(view.shape, strides, contiguous_strides(view.shape), strict=True))
+    return base.size == view.size and is_row_major(view.shape, offset, strides)
 
 
 def _targets(engine: Engine, tensors: Iterable[Tensor]) -> list[Tensor]:

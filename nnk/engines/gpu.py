@@ -129,13 +129,19 @@ class GpuEngine(Engine):
         plan = self._plans.get(step.identity)
         if plan is None:
             plan = self._plans[step.identity] = self.plan(step)
-        if self._loop_limit and loop_count_of(step.meta, step.launch, self.group_count(step)) > self._loop_limit:
+        if self._loop_limit:
+            self.check_loops(step)
+        self.device.dispatch(plan, inputs, (output,), step.words, step.group_count)
+
+    def check_loops(self, step: Step) -> None:
+        """Refuse a kernel whose loops the driver would cut."""
+        loops = loop_count_of(step.meta, step.launch, self.group_count(step))
+        if loops > self._loop_limit:
             raise LimitError(
                 f"Expected a kernel of at most {self._loop_limit} loop iterations a thread on {self.device_name}, got "
                 f"{step.launch.rows} x {step.launch.cols} (k {step.launch.mm_k}); its driver would cut the loop and "
                 f"give a wrong result. Use the CPU engine or reduce in parts", limit="loop iterations",
-                requested=loop_count_of(step.meta, step.launch, self.group_count(step)), maximum=self._loop_limit)
-        self.device.dispatch(plan, inputs, (output,), step.words, step.group_count)
+                requested=loops, maximum=self._loop_limit)
 
     def group_count(self, step: Step) -> int:
         """Return the number of workgroups that the device runs for ``step``."""

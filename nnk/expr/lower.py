@@ -14,7 +14,7 @@ from nnk.errors import LimitError, UnsupportedOpError
 from nnk.expr.canonical import canonicalise
 from nnk.expr.fuse import PlannedKernel
 from nnk.expr.meta import Launch
-from nnk.expr.node import Shape, Tensor, contiguous_strides, geometry_of
+from nnk.expr.node import Shape, Tensor, geometry_of, is_row_major
 from nnk.expr.spec import ExprSpec, Instr, Matmul, Operand, ViewSpec
 from nnk.expr.spec_rules import validate
 from nnk.expr.views import broadcast_strides
@@ -66,13 +66,6 @@ def _strided(offset: int, row_axes: Axes, column_stride: int) -> tuple[ViewSpec,
     return ViewSpec(_VIEW["strided"], 0, rank), tuple(word & 0xFFFFFFFF for word in words)
 
 
-def _is_row_major(shape: Shape, offset: int, strides: Shape) -> bool:
-    """Say whether a view is linear, whatever its sizes are: a permuted axis of size 1 is still a permuted axis."""
-    expected = contiguous_strides(shape)
-    return offset == 0 and all(stride == wanted or (size == 1 and stride == 0)
-                               for size, stride, wanted in zip(shape, strides, expected, strict=True))
-
-
 def _view_of(node: Tensor, grid: Shape) -> tuple[Tensor, ViewSpec, tuple[int, ...]]:
     """Return (base, view, words): how ``node`` is read on ``grid``.
 
@@ -80,7 +73,7 @@ def _view_of(node: Tensor, grid: Shape) -> tuple[Tensor, ViewSpec, tuple[int, ..
     size: (n,) is a column vector of every grid (..., n), even when the grid has one row.
     """
     base, offset, strides = geometry_of(node)
-    if _is_row_major(node.shape, offset, strides):
+    if is_row_major(node.shape, offset, strides):
         if node.shape == grid:
             return base, ViewSpec(_VIEW["linear"]), ()
         own = node.shape
@@ -105,10 +98,10 @@ def _operand_view(node: Tensor, is_right: bool, has_batches: bool) -> tuple[Tens
     matrix, whose rows jump from matrix to matrix.
     """
     base, offset, strides = geometry_of(node)
-    if _is_row_major(node.shape, offset, strides):
+    if is_row_major(node.shape, offset, strides):
         return base, ViewSpec(_VIEW["linear"]), (), 0
     swapped = (*node.shape[:-2], node.shape[-1], node.shape[-2])
-    if (node.ndim == 2 or has_batches) and _is_row_major(swapped, offset, (*strides[:-2], strides[-1], strides[-2])):
+    if (node.ndim == 2 or has_batches) and is_row_major(swapped, offset, (*strides[:-2], strides[-1], strides[-2])):
         return base, ViewSpec(_VIEW["linear"]), (), 1
     axes = list(zip(node.shape[:-1], strides[:-1], strict=True))
     row_axes = [*_merge(axes[:-1]), axes[-1]] if is_right else _merge(axes)

@@ -21,7 +21,7 @@ from nnk.errors import DTypeError, ExprError, ShapeError, UnsupportedOpError
 from nnk.expr.spec import bits_of
 
 __all__ = ["FLOAT32", "INT32", "MAX_RANK", "Tensor", "binary_operands", "constant", "elementwise", "geometry_of",
-           "leaf", "run_time_parameter"]
+           "is_row_major", "leaf", "run_time_parameter"]
 
 FLOAT32 = np.dtype(np.float32)
 INT32 = np.dtype(np.int32)
@@ -381,6 +381,14 @@ def geometry_of(tensor: Tensor) -> tuple[Tensor, int, Shape]:
     if tensor.op == "view" and tensor.storage is None:
         return args[0], attrs[0], attrs[1]
     return tensor, 0, contiguous_strides(tensor.shape)
+
+
+def is_row_major(shape: Shape, offset: int, strides: Shape) -> bool:
+    """Say whether a view walks its base in row-major order from the start; axes of size 1 may have any stride."""
+    """Say whether a view is linear, whatever its sizes are: a permuted axis of size 1 is still a permuted axis."""
+    expected = contiguous_strides(shape)
+    return offset == 0 and all(stride == wanted or (size == 1 and stride == 0)
+                               for size, stride, wanted in zip(shape, strides, expected, strict=True))
 
 
 def unsupported(op: str, text: str) -> UnsupportedOpError:
