@@ -6,8 +6,10 @@
     ├── ConfigError(ValueError)            .variable .value .expected
     ├── ExprError(ValueError)              .op
     │   ├── ShapeError                     .shapes
+    │   │   └── AxisError(IndexError)
     │   ├── DTypeError(TypeError)          .dtypes
     │   ├── IndexRangeError(IndexError)    .index .size
+    │   ├── IndexFormError(IndexError)
     │   └── UnsupportedOpError(NotImplementedError)
     ├── FormatError(ValueError)            .offset (bytes) .field
     │   ├── SpecDecodeError                ExprSpec bytes
@@ -40,6 +42,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __all__ = [
+    "AxisError",
     "CacheError",
     "CacheLockTimeout",
     "CacheWarning",
@@ -52,6 +55,7 @@ __all__ = [
     "FormatError",
     "FormatVersionError",
     "GeneratorError",
+    "IndexFormError",
     "IndexRangeError",
     "LimitError",
     "ModelError",
@@ -117,6 +121,10 @@ class ShapeError(ExprError):
     attributes: tuple[str, ...] = ("op", "shapes")
 
 
+class AxisError(ShapeError, IndexError):
+    """An axis is outside of those that a tensor has."""
+
+
 class DTypeError(ExprError, TypeError):
     """Data types do not fit the operation."""
 
@@ -127,6 +135,10 @@ class IndexRangeError(ExprError, IndexError):
     """An integer index is outside of its axis."""
 
     attributes: tuple[str, ...] = ("op", "index", "size")
+
+
+class IndexFormError(ExprError, IndexError):
+    """An index of a tensor is of a form that nothing can be found with."""
 
 
 class UnsupportedOpError(ExprError, NotImplementedError):

@@ -144,9 +144,16 @@ def minimum(a: Any, b: Any) -> Tensor:
     return elementwise("min", a, b)
 
 
-def clip(x: Any, low: Any, high: Any) -> Tensor:
-    """Return minimum(maximum(x, low), high), elementwise: ``high`` where low > high, NaN if any operand is NaN."""
-    return minimum(maximum(x, low), high)
+def clip(x: Any, low: Any = None, high: Any = None) -> Tensor:
+    """Return minimum(maximum(x, low), high), elementwise: ``high`` where low > high, NaN if any operand is NaN.
+
+    A bound that is ``None`` is left out.
+    """
+    tensors, _ = binary_operands("clip", [value for value in (x, low, high) if value is not None])
+    if len(tensors) == 1:
+        return tensors[0]
+    above = tensors[0] if low is None else maximum(tensors[0], tensors[1])
+    return above if high is None else minimum(above, tensors[-1])
 
 
 def square(x: Any) -> Tensor:

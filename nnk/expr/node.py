@@ -93,7 +93,7 @@ class Tensor:
 
     def __len__(self) -> int:
         if not self.shape:
-            raise ExprError("Expected a tensor with at least one axis for len(), got shape ()", op="len")
+            raise DTypeError("Expected a tensor with at least one axis for len(), got shape ()", op="len")
         return self.shape[0]
 
     def __repr__(self) -> str:

@@ -13,7 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from nnk.errors import DTypeError, ExprError, IndexRangeError, ShapeError
+from nnk.errors import (
+    AxisError,
+    DTypeError,
+    ExprError,
+    IndexFormError,
+    IndexRangeError,
+    ShapeError,
+    UnsupportedOpError,
+)
 from nnk.expr.node import (
     INT32,
     Shape,
@@ -62,10 +70,10 @@ def _checked(value: Any, op: str) -> Tensor:
 def _axis(axis: int, ndim: int, op: str) -> int:
     position = _integer(axis, "an axis", op)
     if not ndim:
-        raise ShapeError(f"Expected a tensor with an axis for {op}, got axis {axis} of a 0-D tensor", op=op,
-                         shapes=((),))
+        raise AxisError(f"Expected a tensor with an axis for {op}, got axis {axis} of a 0-D tensor", op=op,
+                        shapes=((),))
     if not -ndim <= position < ndim:
-        raise ShapeError(f"Expected an axis from {-ndim} to {ndim - 1} for {op}, got {axis}", op=op)
+        raise AxisError(f"Expected an axis from {-ndim} to {ndim - 1} for {op}, got {axis}", op=op)
     return position % ndim
 
 
@@ -210,9 +218,9 @@ def _expanded(index: Any, ndim: int) -> list[Any]:
     used = sum(entry is not None and entry is not Ellipsis for entry in entries)
     dots = [position for position, entry in enumerate(entries) if entry is Ellipsis]
     if len(dots) > 1:
-        raise ExprError("Expected at most one ellipsis in an index, got 2 or more", op="getitem")
+        raise IndexFormError("Expected at most one ellipsis in an index, got 2 or more", op="getitem")
     if used > ndim:
-        raise ShapeError(f"Expected at most {ndim} indices, got {used}", op="getitem")
+        raise IndexFormError(f"Expected at most {ndim} indices, got {used}", op="getitem")
     fill = [slice(None)] * (ndim - used)
     at = dots[0] if dots else len(entries)
     return entries[:at] + fill + entries[at + 1:]
@@ -225,7 +233,8 @@ def getitem(tensor: Tensor, index: Any) -> Tensor:
               if isinstance(entry, (list, np.ndarray)) or (isinstance(entry, Tensor) and entry.ndim)]
     if arrays:
         if len(arrays) > 1 or any(entry is None for entry in entries):
-            raise ExprError("Expected one integer array in an index, got several or one beside None", op="getitem")
+            raise UnsupportedOpError("Expected one integer array in an index, got several or one beside None",
+                                     op="getitem")
         return _with_array(tensor, entries, arrays[0])
     base, offset, strides = geometry_of(tensor)
     shape: list[int] = []
@@ -255,7 +264,7 @@ def _with_array(tensor: Tensor, entries: list[Any], position: int) -> Tensor:
     NumPy counts integers beside an array as arrays too: when a slice lies between two of them, their common axes
     come first in the result.
     """
-    array, entries[position] = entries[position], slice(None)
+    array, entries[position] = _index_array(entries[position]), slice(None)
     single = [axis for axis, entry in enumerate(entries) if not isinstance(entry, slice)]
     together = sorted((*single, position))
     kept = position - sum(axis < position for axis in single)
@@ -266,22 +275,34 @@ def _with_array(tensor: Tensor, entries: list[Any], position: int) -> Tensor:
     return transpose(result, (*range(kept, kept + count), *range(kept), *range(kept + count, result.ndim)))
 
 
+def _index_array(entry: Any) -> Any:
+    """Return an entry of an index, checked to be a tensor or array of integers."""
+    array = entry if isinstance(entry, Tensor) else np.asarray(entry)
+    if array.dtype.kind == "b":
+        raise UnsupportedOpError("Expected integers as an index, got bools: the shape of a selection would depend on "
+                                 "values; use nnk.where", op="getitem")
+    if array.size and array.dtype.kind not in "iu":
+        raise IndexFormError(f"Expected integers as an index, got {array.dtype}", op="getitem")
+    return array
+
+
 def _slice_of(entry: slice, size: int) -> tuple[int, int, int]:
     try:
         return entry.indices(size)
-    except (TypeError, ValueError) as error:
-        raise ExprError(f"Expected a slice of integers with a step that is not 0, got {entry}: {error}",
-                        op="getitem") from error
+    except TypeError as error:
+        raise DTypeError(f"Expected a slice of integers, got {entry}: {error}", op="getitem") from error
+    except ValueError as error:
+        raise ExprError(f"Expected a slice with a step that is not 0, got {entry}", op="getitem") from error
 
 
 def _index_of(entry: Any, size: int, axis: int) -> int:
+    if isinstance(entry, (bool, np.bool_)):
+        raise UnsupportedOpError("Expected integers as an index, got a bool", op="getitem")
     try:
         position = operator.index(entry)
     except TypeError:
-        raise DTypeError(f"Expected integers, slices, None or one integer array as an index, got "
-                         f"{type(entry).__name__}", op="getitem") from None
-    if isinstance(entry, (bool, np.bool_)):
-        raise DTypeError("Expected integers as an index, got a bool", op="getitem")
+        raise IndexFormError(f"Expected integers, slices, None or one integer array as an index, got "
+                             f"{type(entry).__name__}", op="getitem") from None
     if not -size <= position < size:
         raise IndexRangeError(f"Expected an index from {-size} to {size - 1} for axis {axis}, got {position}",
                               op="getitem", index=position, size=size)

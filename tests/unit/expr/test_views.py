@@ -5,7 +5,15 @@ import pytest
 
 import nnk
 from nnk.engines.cpu import CpuEngine
-from nnk.errors import DTypeError, ExprError, IndexRangeError, ShapeError
+from nnk.errors import (
+    AxisError,
+    DTypeError,
+    ExprError,
+    IndexFormError,
+    IndexRangeError,
+    ShapeError,
+    UnsupportedOpError,
+)
 from nnk.expr import views
 from nnk.expr.node import geometry_of
 
@@ -183,27 +191,29 @@ def test_getitem_with_an_integer_array(index, a, x):
     ((0, -4), IndexRangeError, "Expected an index from -3 to 2 for axis 1, got -4"),
     (([0, 2],), IndexRangeError, "Expected indices from -2 to 1 for axis 0, got 2"),
     ((SLICE(None), [-4]), IndexRangeError, "Expected indices from -3 to 2 for axis 1, got -4"),
-    ((0,) * 5, ShapeError, "Expected at most 4 indices, got 5"),
-    ((Ellipsis, 0, Ellipsis), ExprError, "at most one ellipsis"),
-    (("a",), DTypeError, "as an index, got str"),
-    ((1.0,), DTypeError, "as an index, got float"),
-    ((True,), DTypeError, "as an index, got|got a bool"),
-    (([True, False],), DTypeError, "Expected integer indices for take, got bool"),
-    (([0.0],), DTypeError, "Expected integer indices for take, got float64"),
-    (([0], [1]), ExprError, "one integer array in an index"),
-    ((None, [0]), ExprError, "one integer array in an index"),
+    ((0,) * 5, IndexFormError, "Expected at most 4 indices, got 5"),
+    ((Ellipsis, 0, Ellipsis), IndexFormError, "at most one ellipsis"),
+    (("a",), IndexFormError, "as an index, got str"),
+    ((1.0,), IndexFormError, "as an index, got float"),
+    ((True,), UnsupportedOpError, "as an index, got|got a bool"),
+    (([True, False],), UnsupportedOpError, "Expected integers as an index, got bools"),
+    (([0.0],), IndexFormError, "Expected integers as an index, got float64"),
+    (([0], [1]), UnsupportedOpError, "one integer array in an index"),
+    ((None, [0]), UnsupportedOpError, "one integer array in an index"),
     ((SLICE(None, None, 0),), ExprError, "a step that is not 0"),
-    ((SLICE(0.5, 2),), ExprError, "Expected a slice of integers")])
+    ((SLICE(0.5, 2),), DTypeError, "Expected a slice of integers")])
 def test_bad_index(index, error, text, x):
     with pytest.raises(error, match=text):
         x[index]
 
 
-def test_index_errors_are_the_ones_of_python(x):
-    with pytest.raises(IndexError):
-        x[5]
-    with pytest.raises(TypeError):
-        x["a"]
+def test_index_errors_are_the_ones_of_numpy(x):
+    for index in (5, "a", 1.0, (0,) * 5):
+        with pytest.raises(IndexError):
+            x[index]
+    with pytest.raises(AxisError) as caught:
+        nnk.transpose(x, (0, 1, 2, 4))
+    assert isinstance(caught.value, ShapeError)
 
 
 # ------------------------------------------------------------------------------------------------- take
