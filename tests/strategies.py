@@ -353,7 +353,7 @@ def _factors(rand: Random, rows: int, n: int) -> list[int]:
     return sizes
 
 
-def _strided_words(rand: Random, rows: int, cols: int, n: int, last: int) -> tuple[tuple[int, ...], int]:
+def strided_words(rand: Random, rows: int, cols: int, n: int, last: int) -> tuple[tuple[int, ...], int]:
     """The words of a strided view over the grid, and the number of elements that its buffer needs.
 
     ``last`` is the size of the innermost row dimension, 0 for any.
@@ -392,7 +392,7 @@ class _Slots:
     def add_strided(self, rows: int, cols: int, last: int = 0) -> int:
         """A strided slot; the right operand of a matmul has k as its innermost row dimension."""
         n = self.rand.choice((3, 7))
-        words, needed = _strided_words(self.rand, rows, cols, n, last)
+        words, needed = strided_words(self.rand, rows, cols, n, last)
         return self.add_floats(rules.STRIDED, words, needed, n)
 
     def add_gathered(self, kind: int) -> int:

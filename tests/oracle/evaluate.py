@@ -168,7 +168,7 @@ class _Evaluation:
         if kind == rules.RPARAM:
             return grid.full(arrays.floats_of([self.launch.rparam_bits[idx]]))
         if kind == rules.MATMUL:
-            return matmul_grid(self.spec, self.launch, self.inputs, grid)
+            return self.segment
         if kind == rules.ROW:
             return grid.full((grid.r % grid.rows_per_batch).astype(np.float32))
         if kind == rules.COL:

@@ -1,0 +1,123 @@
+"""The short form of scripts/parity_fuzz.py, and what the fuzz itself must be able to do."""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nnk import ops
+from nnk._fast import cpu
+from nnk.expr.spec import ExprSpec, Instr, Operand, ViewSpec
+from nnk.vk import instance
+from nnk.vk.device import Device
+from tests import ROOT, fitting, parity_fuzz, strategies
+from tests.oracle import specrules as rules
+from tests.parity_fuzz import Fuzzer, Mismatch
+
+#: Samples on the software device; the script runs thousands.
+SAMPLES = 30
+
+
+@pytest.fixture(scope="module")
+def device() -> Iterator[Device]:
+    """An open device for all samples."""
+    with Device(instance.select()) as opened:
+        yield opened
+
+
+def test_engines_give_the_bits_of_the_oracle(device: Device) -> None:
+    fuzzer = Fuzzer(device, spirv_val=True)
+    for index in range(SAMPLES):
+        fuzzer.run(20_000, index)
+    assert fuzzer.counts["specs"] == fuzzer.counts["modules through spirv-val"] == SAMPLES
+    assert fuzzer.counts["launches on Vulkan"] == fuzzer.counts["launches on the CPU"] > 3 * SAMPLES
+
+
+def test_samples_cover_the_format() -> None:
+    samples = [parity_fuzz.sample(1, index, launches=1) for index in range(300)]
+    specs = [drawn.spec for drawn in samples]
+    launches = [case.launch for drawn in samples for case in drawn.cases]
+    assert {view.kind for spec in specs for view in spec.views} >= set(strategies.RUNNABLE_VIEWS)
+    run = {instr.op for spec in specs for instr in spec.instrs}
+    assert run >= {op.code for op in ops.OPS if op.kind != "reduce"}
+    sides = [side for launch in launches for side in (launch.rows // launch.mm_batch, launch.cols)]
+    assert min(sides) == 0
+    assert max(side for launch in launches for side in (launch.rows // launch.mm_batch, launch.mm_k)) \
+        == fitting.MAX_SIDE
+    assert any(spec.matmul and spec.matmul.a_input == spec.matmul.b_input for spec in specs)
+    assert any(launch.vector_out for launch in launches)
+
+
+def relu_plus(extra: int) -> strategies.Case:
+    """max(x, c) in the middle of ``extra`` instructions that do not matter."""
+    x, c = Operand(rules.INPUT, 0), Operand(rules.CONST, 0)
+    waste = [Instr(rules.NEG, 1 + step % 3, x) for step in range(extra)]
+    instrs = (*waste, Instr(rules.MAX, 0, x, c), Instr(rules.ADD, 4, Operand(rules.REG, 0), c))
+    spec = ExprSpec(5, instrs, (ViewSpec(rules.LINEAR),), (0x3F800000,))
+    values = np.array(strategies.SPECIAL_BITS, np.uint32).view(np.float32)
+    return strategies.Case(spec, strategies.launch_of(spec, 1, len(values), ((),), False), [values])
+
+
+def wrong_maximum(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An oracle that takes the smaller one."""
+    monkeypatch.setitem(parity_fuzz.evaluate.arrays.ARRAY_OPS, rules.MAX,
+                        parity_fuzz.evaluate.arrays.ARRAY_OPS[rules.MIN])
+
+
+def test_a_difference_is_found_shrunk_saved_and_repeated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fuzzer = Fuzzer()
+    case = relu_plus(7)
+    fuzzer.check_alone(case)
+    wrong_maximum(monkeypatch)
+    with pytest.raises(Mismatch, match=r"CPU engine, output 0 at 1 x .* elements differ"):
+        fuzzer.check_alone(case)
+    small = parity_fuzz.shrink(fuzzer, case)
+    assert [instr.op for instr in small.spec.instrs] == [rules.MAX]
+    parity_fuzz.save(tmp_path / "case.npz", small)
+    again = parity_fuzz.load(tmp_path / "case.npz")
+    assert again.spec == small.spec
+    assert again.launch == small.launch
+    with pytest.raises(Mismatch):
+        fuzzer.check_alone(again)
+    monkeypatch.undo()
+    fuzzer.check_alone(again)
+
+
+def test_a_write_behind_the_output_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = cpu.Program
+
+    class Careless:
+        def __init__(self, spec: Any, meta: Any) -> None:
+            self.program = program(spec, meta)
+
+        def run(self, words: Any, inputs: Any, outputs: Any, threads: int) -> None:
+            self.program.run(words, inputs, outputs, threads)
+            outputs[0][-1] = 0
+
+    fuzzer = Fuzzer()
+    monkeypatch.setattr(parity_fuzz.cpu, "Program", Careless)
+    with pytest.raises(Mismatch, match="memory behind the output was written"):
+        fuzzer.check_alone(relu_plus(0))
+
+
+def test_a_wrong_module_does_not_pass() -> None:
+    module = parity_fuzz.compile_kernel(parity_fuzz.canonicalise(relu_plus(0).spec), "test")
+    parity_fuzz.check_module(module)
+    kernel_capability = struct.pack("<2I", 2 << 16 | 17, 6)
+    with pytest.raises(AssertionError, match=r"spirv-val.*Kernel"):
+        parity_fuzz.check_module(module.replace(struct.pack("<2I", 2 << 16 | 17, 1), kernel_capability, 1))
+
+
+def test_the_script_runs_samples_and_says_what_it_ran() -> None:
+    done = subprocess.run([sys.executable, "scripts/parity_fuzz.py", "--count", "6", "--device", "none"], cwd=ROOT,
+                          capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "6 specs\n" in done.stdout
+    assert "0 failures" in done.stdout

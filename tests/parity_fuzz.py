@@ -1,0 +1,323 @@
+"""The parity fuzz: random specs, each on several grids, must give the same bits on every engine and in the oracle.
+
+One spec is one kernel. It runs on several launches; the oracle evaluates the spec as it was made, the engines its
+canonical form. What must not change a bit is varied: threads, instruction sets, numbers and sizes of workgroups.
+Every case follows from two numbers, a seed and an index; a failure is shrunk and written to a file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+import subprocess
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
+
+import numpy as np
+import numpy.typing as npt
+
+from nnk import exprspec, spirv
+from nnk._fast import cpu
+from nnk.errors import ExprError
+from nnk.expr import meta as meta_module
+from nnk.expr.canonical import canonicalise
+from nnk.expr.meta import Launch, group_count_of, kernel_meta_of, loop_count_of, pack_words
+from nnk.expr.spec import ExprSpec
+from nnk.expr.spec_rules import validate
+from nnk.generator.compile import compile_kernel
+from tests import fitting, strategies
+from tests.oracle import evaluate
+from tests.oracle import specrules as rules
+from tests.strategies import Case
+
+Random = random.Random
+Words = npt.NDArray[np.uint32]
+
+#: Launches of one spec, and the work of an ordinary and of a rare launch; see fitting.random_grid.
+LAUNCHES, BUDGET, LARGE_BUDGET, LARGE_EVERY = 4, 30_000, 600_000, 40
+
+#: What an output holds before a launch, and how much of it lies behind the last element that may be written.
+UNWRITTEN, GUARD = 0xC0E80000, 67
+
+#: Workgroup sizes of the forms whose kernels take any.
+LOCAL_SIZES = (64, 128, 256)
+
+#: llvmpipe ends the loops of a thread after so many iterations in all.
+LLVMPIPE_LOOPS = 65535
+
+
+class Mismatch(AssertionError):
+    """An engine's bits differ from the oracle's."""
+
+    def __init__(self, text: str, case: Case) -> None:
+        super().__init__(text)
+        self.case = case
+
+
+class Sample(NamedTuple):
+    """A spec and its launches."""
+
+    spec: ExprSpec
+    cases: list[Case]
+
+
+def _is_reduced(spec: ExprSpec) -> bool:
+    return any(instr.op in rules.REDUCES for instr in spec.instrs)
+
+
+def _share_slots(rand: Random, spec: ExprSpec) -> ExprSpec:
+    """At times a matmul of a slot with itself, or one whose tail reads an operand."""
+    matmul = spec.matmul
+    if matmul is None or any(spec.views[slot].kind != rules.LINEAR for slot in (matmul.a_input, matmul.b_input)):
+        return spec
+    if rand.randrange(6) == 0:
+        spec = spec._replace(matmul=matmul._replace(b_input=matmul.a_input))
+    if spec.instrs and rand.randrange(4) == 0:
+        at = rand.randrange(len(spec.instrs))
+        instr = spec.instrs[at]
+        if instr.a.kind == rules.INPUT:
+            changed = instr._replace(a=instr.a._replace(idx=matmul.a_input))
+            spec = spec._replace(instrs=(*spec.instrs[:at], changed, *spec.instrs[at + 1:]))
+    return spec
+
+
+def sample(seed: int, index: int, launches: int = LAUNCHES) -> Sample:
+    """The sample of this number."""
+    rand = Random(f"{seed}:{index}")
+    spec = _share_slots(rand, strategies.random_case(rand).spec)
+    canonical = canonicalise(spec)
+    cases = []
+    for _ in range(launches):
+        budget = LARGE_BUDGET if rand.randrange(LARGE_EVERY) == 0 else BUDGET
+        grid = fitting.random_grid(rand, spec, budget)
+        vector_out = grid.cols > 0 and _is_reduced(canonical) and rand.randrange(2) == 0
+        cases.append(fitting.fit(rand, spec, grid, vector_out))
+    return Sample(spec, cases)
+
+
+# ------------------------------------------------------------------------------------------------------- one kernel
+
+def _canonical(case: Case) -> Case:
+    """The case as engines take it. Constants are those of the canonical form."""
+    spec = canonicalise(case.spec)
+    return case._replace(spec=spec, launch=dataclasses.replace(case.launch, const_bits=spec.const_bits))
+
+
+def _guarded(count: int) -> Words:
+    return np.full(count + GUARD, UNWRITTEN, np.uint32)
+
+
+@contextmanager
+def local_size(size: int) -> Iterator[None]:
+    """Emit and launch elementwise kernels with this workgroup size."""
+    with mock.patch.dict(meta_module.LOCAL_SIZES, elementwise=size):
+        yield
+
+
+def check_module(module: bytes) -> None:
+    """Have spirv-val judge a module as a device gets it."""
+    whole = spirv.add_execution_modes(module, tuple(spirv.FLOAT_MODES))
+    with tempfile.NamedTemporaryFile(suffix=".spv") as file:
+        file.write(whole)
+        file.flush()
+        done = subprocess.run(["spirv-val", "--target-env", "vulkan1.2", file.name], capture_output=True, text=True,
+                              check=False)
+    if done.returncode:
+        raise AssertionError(f"spirv-val: {done.stdout}{done.stderr}")
+
+
+class Fuzzer:
+    """Runs samples on the CPU engine and, if there is one, on an open Vulkan device.
+
+    ``counts`` says what was run: specs by form, launches by engine, launches that the driver's loop limit kept off.
+    """
+
+    def __init__(self, device: Any = None, *, spirv_val: bool = False) -> None:
+        self.device = device
+        self.spirv_val = spirv_val
+        self.counts: Counter[str] = Counter()
+        self._loops = 0
+        self._groups = 0xFFFFFFFF
+        if device is not None:
+            self._loops = LLVMPIPE_LOOPS if device.info.driver_name.startswith("llvmpipe") else 0
+            self._groups = device.info.limits["maxComputeWorkGroupCount"][0]
+
+    # ------------------------------------------------------------------------------------------ engines
+
+    def run_cpu(self, case: Case, rand: Random) -> list[Words]:
+        """The outputs of the CPU engine, guards included."""
+        meta = kernel_meta_of(case.spec)
+        outputs = [_guarded(case.launch.out_count) for _ in range(meta.n_outputs)]
+        cpu.set_isa(rand.choice(cpu.isas()))
+        try:
+            cpu.Program(case.spec, meta).run(pack_words(meta, case.launch), case.inputs, outputs,
+                                             rand.choice((1, 2, 3, 8)))
+        finally:
+            cpu.set_isa(cpu.isas()[-1])
+        self.counts["launches on the CPU"] += 1
+        return outputs
+
+    def build(self, spec: ExprSpec) -> Any:
+        """The built kernel of a canonical spec."""
+        module = compile_kernel(spec, "fuzz")
+        if self.spirv_val:
+            check_module(module)
+            self.counts["modules through spirv-val"] += 1
+        return self.device.build_kernel(module, kernel_meta_of(spec))
+
+    def groups_of(self, case: Case, rand: Random) -> int:
+        """A number of workgroups for the launch, 0 if the driver would cut its loops with any."""
+        meta = kernel_meta_of(case.spec)
+        most = min(group_count_of(meta, case.launch), self._groups)
+        groups = max(rand.choice((most, most, most // 2, most // 7, rand.randrange(most + 1))), 1)
+        for count in (groups, most):
+            if not self._loops or loop_count_of(meta, case.launch, count) <= self._loops:
+                return count
+        return 0
+
+    def run_vulkan(self, kernel: Any, case: Case, groups: int) -> list[Words]:
+        """The outputs of the device, guards included."""
+        meta = kernel_meta_of(case.spec)
+        inputs: list[Any] = []
+        outputs: list[Any] = []
+        for buffers, arrays in ((inputs, case.inputs),
+                                (outputs, [_guarded(case.launch.out_count) for _ in range(meta.n_outputs)])):
+            for array in arrays:
+                buffers.append(self.device.allocate(array.nbytes, host_write=True))
+                if array.nbytes:
+                    self.device.upload(buffers[-1], np.ascontiguousarray(array).view(np.uint8))
+        self.device.dispatch(kernel, inputs, outputs, pack_words(meta, case.launch), groups)
+        self.counts["launches on Vulkan"] += 1
+        return [np.frombuffer(self.device.download(output), np.uint32) for output in outputs]
+
+    # ------------------------------------------------------------------------------------------ comparison
+
+    def check(self, case: Case, rand: Random, kernel: Any = None) -> None:
+        """Compare the engines with the oracle on one launch."""
+        with np.errstate(all="ignore"):
+            expected = [np.ascontiguousarray(want).view(np.uint32)
+                        for want in evaluate.evaluate(case.spec, case.launch, case.inputs)]
+        canonical = _canonical(case)
+        _compare("CPU engine", expected, self.run_cpu(canonical, rand), case)
+        if kernel is None:
+            return
+        groups = self.groups_of(canonical, rand)
+        if not groups:
+            self.counts["launches beyond the driver's loops"] += 1
+            return
+        _compare(f"Vulkan, {groups} workgroups", expected, self.run_vulkan(kernel, canonical, groups), case)
+
+    def run(self, seed: int, index: int) -> None:
+        """Run one sample.
+
+        Raises
+        ------
+        Mismatch
+            With the launch whose bits differ.
+        """
+        drawn = sample(seed, index)
+        rand = Random(f"{seed}:{index}:run")
+        with ExitStack() as stack:
+            stack.enter_context(local_size(rand.choice(LOCAL_SIZES)))
+            canonical = canonicalise(drawn.spec)
+            form = kernel_meta_of(canonical).form
+            self.counts[f"specs of the form {form}"] += 1
+            self.counts["specs"] += 1
+            kernel = None if self.device is None else self.build(canonical)
+            for case in drawn.cases:
+                self.check(case, rand, kernel)
+
+    def check_alone(self, case: Case) -> None:
+        """Compare the engines on one launch, with a kernel of its own."""
+        rand = Random(0)
+        kernel = None if self.device is None else self.build(canonicalise(case.spec))
+        for _ in range(3):
+            self.check(case, rand, kernel)
+
+
+def _compare(who: str, expected: list[Words], found: list[Words], case: Case) -> None:
+    for output, (want, got) in enumerate(zip(expected, found, strict=True)):
+        size = want.size
+        different = np.flatnonzero(want != got[:size])
+        where = f"{case.launch.rows} x {case.launch.cols}, k {case.launch.mm_k}, batch {case.launch.mm_batch}"
+        if different.size:
+            at = int(different[0])
+            raise Mismatch(f"{who}, output {output} at {where}: {different.size} of {size} elements differ; the first "
+                           f"at {at}: oracle 0x{int(want[at]):08x}, found 0x{int(got[at]):08x}", case)
+        if (got[size:] != UNWRITTEN).any():
+            raise Mismatch(f"{who}, output {output} at {where}: memory behind the output was written", case)
+
+
+# ------------------------------------------------------------------------------------------------------- shrinking
+
+def _smaller(case: Case) -> Iterator[Case]:
+    """Simpler forms of a case: fewer instructions and outputs, then ordinary inputs."""
+    spec = case.spec
+    if spec.extras:
+        yield case._replace(spec=spec._replace(extras=()))
+    for end in range(1, len(spec.instrs)):
+        yield case._replace(spec=spec._replace(instrs=spec.instrs[end:]))
+    for end in range(1, len(spec.instrs)):
+        yield case._replace(spec=spec._replace(instrs=spec.instrs[:end]))
+    for at in range(len(spec.instrs)):
+        yield case._replace(spec=spec._replace(instrs=spec.instrs[:at] + spec.instrs[at + 1:]))
+    for slot, array in enumerate(case.inputs):
+        if array.dtype == np.float32 and array.size and (array.view(np.uint32) != 0x3F800000).any():
+            yield case._replace(inputs=[*case.inputs[:slot], np.ones_like(array), *case.inputs[slot + 1:]])
+
+
+def _fails(fuzzer: Fuzzer, case: Case) -> Case | None:
+    try:
+        validate(case.spec)
+        if case.launch.vector_out and not _is_reduced(canonicalise(case.spec)):
+            return None
+        fuzzer.check_alone(case)
+    except Mismatch as mismatch:
+        return mismatch.case
+    except ExprError:
+        return None
+    return None
+
+
+def shrink(fuzzer: Fuzzer, case: Case, attempts: int = 300) -> Case:
+    """A simpler case that fails too; the case itself if none does, or if it does not fail by itself."""
+    best = case
+    while attempts > 0:
+        for candidate in _smaller(best):
+            attempts -= 1
+            found = _fails(fuzzer, candidate)
+            if found is not None:
+                best = found
+                break
+            if attempts <= 0:
+                break
+        else:
+            break
+    return best
+
+
+# ------------------------------------------------------------------------------------------------------- files
+
+def save(path: Path, case: Case) -> None:
+    """Write a case to an .npz file."""
+    launch = json.dumps(dataclasses.asdict(case.launch))
+    arrays: dict[str, Any] = {f"input{slot}": array for slot, array in enumerate(case.inputs)}
+    np.savez(path, spec=np.frombuffer(exprspec.encode(case.spec), np.uint8), launch=np.array(launch), **arrays)
+
+
+def load(path: Path) -> Case:
+    """Read a case that :func:`save` wrote."""
+    with np.load(path) as file:
+        spec = exprspec.decode(file["spec"].tobytes())
+        launch = json.loads(str(file["launch"]))
+        inputs = [file[f"input{slot}"] for slot in range(len(spec.views))]
+    launch["view_params"] = tuple(tuple(words) for words in launch["view_params"])
+    for name in ("const_bits", "rparam_bits"):
+        launch[name] = tuple(launch[name])
+    return Case(spec, Launch(**launch), inputs)
