@@ -92,13 +92,20 @@ def _top(x: Floats) -> Floats:
     return floats_of(bits_of(x) & 0xFFFFF000)
 
 
+def _top8(x: Floats) -> Floats:
+    return floats_of(bits_of(x) & 0xFFFF0000)
+
+
 _MAGIC = _f(12582912.0)
 _LN2_HIGH, _LN2_LOW = _f("0x1.62e4p-1"), _f("0x1.7f7d1cp-20")
 _ONE, _HALF, _TWO = _f(1.0), _f(0.5), _f(2.0)
 
 
-def _expc(xh: Floats, xl: Floats) -> tuple[Floats, npt.NDArray[np.int32]]:
-    """exp(xh + xl) = f * 2**k (3.4)."""
+Parts = tuple[Floats, Floats, npt.NDArray[np.int32]]
+
+
+def _expe(xh: Floats, xl: Floats) -> Parts:
+    """exp(xh + xl) = (f + l) * 2**k."""
     t = xh * _f("0x1.715476p+0") + _MAGIC
     k_float = t - _MAGIC
     k = bits_of(t).view(np.int32) - np.int32(0x4B400000)
@@ -110,7 +117,22 @@ def _expc(xh: Floats, xl: Floats) -> tuple[Floats, npt.NDArray[np.int32]]:
     p = (r * r) * p
     s = _ONE + r
     d = (_ONE - s) + r
-    return s + (d + (p + e)), k
+    v = d + (p + e)
+    f = s + v
+    return f, (s - f) + v, k
+
+
+def _expc(xh: Floats, xl: Floats) -> tuple[Floats, npt.NDArray[np.int32]]:
+    f, _, k = _expe(xh, xl)
+    return f, k
+
+
+def _quotient(n: Floats, nl: Floats, d: Floats, dh: Floats, dl: Floats) -> tuple[Floats, Floats]:
+    """(n + nl) / (dh + dl) in two floats; d is dh + dl, rounded."""
+    r = (d * d) * (d * _f("-0x1.c65266p-3") + _f("0x1.54bdd4p+0")) + (d * _f("-0x1.783c4cp+1") + _f("0x1.6a09bep+1"))
+    r = r + r * (_ONE - d * r)
+    h = _top(n * r)
+    return h, (((n - h * dh) - h * dl) + nl) * r
 
 
 @_quiet
@@ -180,29 +202,42 @@ def tanh(x: Floats) -> Floats:
     return _finish(x, _signed(x, y))
 
 
-def _sigmoid_parts(a: Floats) -> tuple[Floats, npt.NDArray[np.int32], Floats]:
-    """f, k with exp(-a) = f * 2**k, and 1 + exp(-a)."""
-    f, k = _expc(-a, np.zeros_like(a))
-    return f, k, _ONE + f * _power_of_two(np.maximum(k, -60))
+def _logistic(x: Floats, parts: Parts) -> tuple[Floats, Floats]:
+    """1 / (1 + e) for x >= 0 and (f + l) / (1 + e) for x < 0, with e = (f + l) * 2**k, in two floats."""
+    f, low, k = parts
+    w = _power_of_two(np.maximum(k, -60))
+    e = f * w
+    d = _ONE + e
+    dh = _top(d)
+    dl = ((_ONE - dh) + e) + low * w
+    return _quotient(np.where(_negative(x), f, _ONE), np.where(_negative(x), low, np.float32(0)), d, dh, dl)
+
+
+def _scale_negative(x: Floats, y: Floats, k: npt.NDArray[Any]) -> Floats:
+    return _scale(y, np.where(_negative(x), k, 0))
 
 
 @_quiet
 def sigmoid(x: Floats) -> Floats:
-    f, k, den = _sigmoid_parts(_magnitude(x, 104.0))
-    return _finish(x, np.where(_negative(x), _scale(f / den, k), _ONE / den))
+    a = _magnitude(x, 104.0)
+    parts = _expe(-a, np.zeros_like(a))
+    h, q = _logistic(x, parts)
+    return _finish(x, _scale_negative(x, h + q, parts[2]))
 
 
-def _halve_tiny(x: Floats, y: Floats) -> Floats:
-    """y, and x / 2 where |x| < 2**-125."""
-    return np.where(bits_of(x) & 0x7FFFFFFF < 0x01000000, x * _HALF, y)
+def _ends(x: Floats, y: Floats, tiny: str, large: float) -> Floats:
+    """y; x / 2 where |x| < tiny, x where x >= large."""
+    y = np.where(_magnitude(x, 1.0) < _f(tiny), x * _HALF, y)
+    return _finish(x, np.where(x >= _f(large), x, y))
 
 
 @_quiet
 def silu(x: Floats) -> Floats:
     a = _magnitude(x, 110.0)
-    f, k, den = _sigmoid_parts(a)
-    y = np.where(_negative(x), _scale(-(a * (f / den)), k), x * (_ONE / den))
-    return _finish(x, _halve_tiny(x, y))
+    parts = _expe(-a, np.zeros_like(a))
+    h, q = _logistic(x, parts)
+    b = np.where(_negative(x), -a, x)
+    return _ends(x, _scale_negative(x, b * h + b * q, parts[2]), "0x1p-25", 32.0)
 
 
 @_quiet
@@ -224,32 +259,54 @@ def erf(x: Floats) -> Floats:
 @_quiet
 def gelu(x: Floats) -> Floats:
     a = _magnitude(x, 14.5)
-    rr = _ONE / (a + _f(2.5))
-    v = (a - _f(2.5)) * rr
+    s = a + _f(2.5)
+    lost = a - (s - _f(2.5))
+    rr = _ONE / s
+    rh, sh = _top8(rr), _top(s)
+    rl = ((_ONE - rh * sh) - rh * (s - sh)) * rr
+    w, wl = _ONE - _f(5.0) * rh, _f(5.0) * rl
+    v = w - wl
+    vl = (w - v) - wl
     p = _horner(v, "-0x1.666b2p-13", "-0x1.54748ep-12", "0x1.705d8cp-11", "0x1.4d0618p-9", "-0x1.a6007cp-10",
-                "-0x1.0c95fep-6", "0x1.2eb37ap-7", "0x1.0e4fb4p-3", "-0x1.bc19cap-2", "0x1.69cee6p-1")
-    p = p * rr
+                "-0x1.0c95fep-6", "0x1.2eb37ap-7", "0x1.0e4fb4p-3", "-0x1.bc19cap-2")
+    first = _f("0x1.69cee6p-1")
+    z = p * v
+    ph = z + first
+    pl = ((first - ph) + z) + (p * vl - (ph * rr) * (lost + lost))
     ah = _top(a)
     al = a - ah
-    f, k = _expc(-((_HALF * ah) * ah), -((_HALF * al) * (a + ah)))
-    tail = f * p
-    negative = _scale(-(a * tail), k)
-    positive = np.where(a >= _f(8.0), x, x - x * (tail * _power_of_two(np.maximum(k, -60))))
-    y = _halve_tiny(x, np.where(_negative(x), negative, positive))
+    f, low, k = _expe(-((_HALF * ah) * ah), -((_HALF * al) * (a + ah)))
+    fh, p1 = _top8(f), _top8(ph)
+    fl, p2 = (f - fh) + low, (ph - p1) + pl
+    g = fh * rh
+    tail = g * p1
+    rest = g * p2 + (fh * rl + fl * rr) * ph
+    negative = _scale(-(a * tail + a * rest), k)
+    positive = x - x * ((tail + rest) * _power_of_two(np.maximum(k, -60)))
+    y = _ends(x, np.where(_negative(x), negative, positive), "0x1p-26", 8.0)
     beyond = bits_of(x) > bits_of(np.array([-14.5]))[0]
     return _finish(x, np.where(beyond, np.float32(-0.0), y))
 
 
 @_quiet
 def gelu_tanh(x: Floats) -> Floats:
-    a = _signed(x, _magnitude(x, 15.0))
-    w = a * (_f("0x1.988454p+0") + (a * a) * _f("0x1.2444f2p-4"))
-    # Beyond 104 the argument of expc would leave its domain.
-    f, k, den = _sigmoid_parts(_magnitude(w, 104.0))
-    y = np.where(_negative(x), _scale(a * (f / den), k), x * (_ONE / den))
-    beyond = bits_of(x) > bits_of(np.array([-15.0]))[0]
-    y = _halve_tiny(x, np.where(beyond, np.float32(-0.0), y))
-    return _finish(x, y)
+    a = _magnitude(x, 11.0)
+    ah = _top8(a)
+    al = a - ah
+    t, tl = ah * ah, al * (a + ah)
+    m, ml = t * _f("0x1.24p-4"), tl * _f("0x1.2444f2p-4") + t * _f("0x1.13ca94p-14")
+    c1 = _f("0x1.988454p+0")
+    g = c1 + m
+    b = g - c1
+    gl = ((c1 - (g - b)) + (m - b)) + (ml + _f("-0x1.857936p-25"))
+    g1 = _top8(g)
+    g2 = (g - g1) + gl
+    h, hl = ah * g1, al * g1 + a * g2
+    wh = h + hl
+    parts = _expe(-wh, -((h - wh) + hl))
+    q, ql = _logistic(x, parts)
+    c = np.where(_negative(x), -a, x)
+    return _ends(x, _scale_negative(x, c * q + c * ql, parts[2]), "0x1p-26", 8.0)
 
 
 _TWO_OVER_PI = np.array([0, 0xA2F9836E, 0x4E441529, 0xFC2757D1, 0xF534DDC0, 0xDB629599, 0x3C439041, 0xFE5163AB,

@@ -1,7 +1,8 @@
 """include/nnk_math.h, compiled as C: every function against NumPy's IEEE arithmetic or the oracle, bit for bit.
 
 The header has two forms in C: the one of the CPU engine, and the one that devices run (NNK_INTSCALE: integer scaling,
-division and roots by integer correction). Both must give the same bits.
+division and roots by integer correction). Both must give the same bits; so must the second one in a processor that
+flushes subnormal numbers, and with other seeds for division and roots.
 """
 
 import ctypes
@@ -22,15 +23,35 @@ BINARY = ("div", "pow")
 BITS_UNARY = ("canon", "f32_to_f16", "f16_to_f32", "f32_to_bf16", "bf16_to_f32", "soft_sqrt", "soft_rsqrt",
               "floor", "ceil", "trunc", "rint", "sign")
 BITS_BINARY = ("max", "min", "soft_add", "soft_mul", "soft_div", "g_add", "g_mul", "lt", "le", "eq")
-FORMS = {"cpu": [], "device": ["-DNNK_INTSCALE"]}
+FORMS = {"cpu": [], "device": ["-DNNK_INTSCALE"], "flushing device": ["-DNNK_INTSCALE", "-DFLUSH"],
+         "low seeds": ["-DNNK_INTSCALE", "-DMOVED=-3"], "high seeds": ["-DNNK_INTSCALE", "-DMOVED=2"]}
+PRELUDE = """
+#include <stdint.h>
+#include <string.h>
+#ifdef MOVED
+static inline float moved(float x) { uint32_t u; memcpy(&u, &x, 4); u += MOVED; memcpy(&x, &u, 4); return x; }
+#define DIVSEED(a, b) moved((a) / (b))
+#define RSQSEED(a) moved(1.0f / __builtin_sqrtf(a))
+#endif
+#define NNK_C
+#include "nnk_math.h"
+#define U const uint32_t *
+#if defined(FLUSH) && defined(__SSE__)
+/* Flush-to-zero and denormals-are-zero, as some devices do. */
+#define CALL(loop) unsigned before = __builtin_ia32_stmxcsr(); __builtin_ia32_ldmxcsr(before | 0x8040); \\
+    loop __builtin_ia32_ldmxcsr(before);
+#else
+#define CALL(loop) loop
+#endif
+"""
 
 
 def c_source():
-    lines = ["#define NNK_C", '#include "nnk_math.h"', "#define U const uint32_t *"]
+    lines = [PRELUDE]
     for names, call in ((UNARY, "F2U(nn_{0}(U2F(a[i])))"), (BINARY, "F2U(nn_{0}(U2F(a[i]), U2F(b[i])))"),
                         (BITS_UNARY, "nn_{0}(a[i])"), (BITS_BINARY, "nn_{0}(a[i], b[i])")):
         lines += [f"void t_{name}(U a, U b, uint32_t *o, long n) "
-                  f"{{ (void)b; for (long i = 0; i < n; i++) o[i] = {call.format(name)}; }}" for name in names]
+                  f"{{ (void)b; CALL(for (long i = 0; i < n; i++) o[i] = {call.format(name)};) }}" for name in names]
     return "\n".join(lines) + "\n"
 
 

@@ -15,12 +15,13 @@ layout(push_constant) uniform P{uint words[3];};
 #define INT(x) int(x)
 #define UINT(x) uint(x)
 #define FLT(x) float(x)
-struct FK{float f;int k;}; struct HL{float h;float l;};
+struct FK{float f;int k;}; struct HL{float h;float l;}; struct FLK{float f;float l;int k;};
 #define QNAN 0x7fc00000u
 #define C(h) U2F(h)
 #define DIVSEED(a,b) ((a)/(b))
 #define RSQSEED(a) inversesqrt(a)
 FK mkFK(float f,int k){return FK(f,k);}
+FLK mkFLK(float f,float l,int k){return FLK(f,l,k);}
 FN uint nn_canon(uint u){return SEL((u&0x7fffffffu)>0x7f800000u,QNAN,u);}
 FN uint nn_round_pack(int e,uint m){
   if(e<=0){ int sh=1-e; if(sh>31){ m=SEL(m!=0u,1u,0u);} else { m=(m>>UINT(sh))|SEL((m<<UINT(32-sh))!=0u,1u,0u);} e=1; }
@@ -43,7 +44,7 @@ FN uint nn_div_core(uint ma,uint mb,float q0,int e){
 float nn_divn(float a,float b){uint ua=F2U(a),ub=F2U(b);uint s=(ua^ub)&0x80000000u;uint ma=ua&0x7fffffu,mb=ub&0x7fffffu;
   int ea=INT((ua>>23)&255u),eb=INT((ub>>23)&255u);
   return U2F(s|nn_div_core(ma|0x800000u,mb|0x800000u,DIVSEED(U2F(ma|0x3f800000u),U2F(mb|0x3f800000u)),ea-eb+127));}
-FN FK nn_expc(float xh,float xl){
+FN FLK nn_expe(float xh,float xl){
   float t=xh*C(0x3fb8aa3bu)+12582912.0f;
   float k=t-12582912.0f;
   float rh=xh-k*C(0x3f317200u);
@@ -53,8 +54,10 @@ FN FK nn_expc(float xh,float xl){
   p=p*r+C(0x3ab6a66du); p=p*r+C(0x3c088988u); p=p*r+C(0x3d2aaa74u); p=p*r+C(0x3e2aaaaau); p=p*r+0.5f;
   p=(r*r)*p;
   float s=1.0f+r; float d=(1.0f-s)+r;
-  return mkFK(s+(d+(p+e)),INT(F2U(t))-0x4b400000);
+  float v=d+(p+e); float f=s+v;
+  return mkFLK(f,(s-f)+v,INT(F2U(t))-0x4b400000);
 }
+FN FK nn_expc(float xh,float xl){FLK v=nn_expe(xh,xl);return mkFK(v.f,v.k);}
 FN float nn_tanh(float x){
   uint u=F2U(x), ax=u&0x7fffffffu; float a=U2F(SEL(ax>0x41200000u,0x41200000u,ax));
   float z=a*a; float p=C(0xbbba8671u);

@@ -13,12 +13,13 @@ layout(push_constant) uniform P{uint words[2];};
 #define INT(x) int(x)
 #define UINT(x) uint(x)
 #define FLT(x) float(x)
-struct FK{float f;int k;}; struct HL{float h;float l;};
+struct FK{float f;int k;}; struct HL{float h;float l;}; struct FLK{float f;float l;int k;};
 #define QNAN 0x7fc00000u
 #define C(h) U2F(h)
 #define DIVSEED(a,b) ((a)/(b))
 #define RSQSEED(a) inversesqrt(a)
 FK mkFK(float f,int k){return FK(f,k);}
+FLK mkFLK(float f,float l,int k){return FLK(f,l,k);}
 FN uint nn_canon(uint u){return SEL((u&0x7fffffffu)>0x7f800000u,QNAN,u);}
 FN uint nn_round_pack(int e,uint m){
   if(e<=0){ int sh=1-e; if(sh>31){ m=SEL(m!=0u,1u,0u);} else { m=(m>>UINT(sh))|SEL((m<<UINT(32-sh))!=0u,1u,0u);} e=1; }
@@ -26,7 +27,7 @@ FN uint nn_round_pack(int e,uint m){
   uint q=m>>8, r=m&255u; q+=SEL(r>128u||(r==128u&&(q&1u)!=0u),1u,0u);
   return (UINT(e-1)<<23)+q;
 }
-FN FK nn_expc(float xh,float xl){
+FN FLK nn_expe(float xh,float xl){
   float t=xh*C(0x3fb8aa3bu)+12582912.0f;
   float k=t-12582912.0f;
   float rh=xh-k*C(0x3f317200u);
@@ -36,8 +37,10 @@ FN FK nn_expc(float xh,float xl){
   p=p*r+C(0x3ab6a66du); p=p*r+C(0x3c088988u); p=p*r+C(0x3d2aaa74u); p=p*r+C(0x3e2aaaaau); p=p*r+0.5f;
   p=(r*r)*p;
   float s=1.0f+r; float d=(1.0f-s)+r;
-  return mkFK(s+(d+(p+e)),INT(F2U(t))-0x4b400000);
+  float v=d+(p+e); float f=s+v;
+  return mkFLK(f,(s-f)+v,INT(F2U(t))-0x4b400000);
 }
+FN FK nn_expc(float xh,float xl){FLK v=nn_expe(xh,xl);return mkFK(v.f,v.k);}
 FN float nn_scale(float f,int k){ uint u=F2U(f), s=u&0x80000000u; int e=INT((u>>23)&255u)+k;
   if(UINT(e-1)<254u) return U2F(u+(UINT(k)<<23));
   return U2F(s|nn_round_pack(e,((u&0x7fffffu)|0x800000u)<<8)); }

@@ -14,7 +14,7 @@ layout(push_constant) uniform P{uint words[6];};
 #define INT(x) int(x)
 #define UINT(x) uint(x)
 #define FLT(x) float(x)
-struct FK{float f;int k;}; struct HL{float h;float l;};
+struct FK{float f;int k;}; struct HL{float h;float l;}; struct FLK{float f;float l;int k;};
 #define QNAN 0x7fc00000u
 #define C(h) U2F(h)
 #define DIVSEED(a,b) ((a)/(b))

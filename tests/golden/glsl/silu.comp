@@ -13,12 +13,13 @@ layout(push_constant) uniform P{uint words[2];};
 #define INT(x) int(x)
 #define UINT(x) uint(x)
 #define FLT(x) float(x)
-struct FK{float f;int k;}; struct HL{float h;float l;};
+struct FK{float f;int k;}; struct HL{float h;float l;}; struct FLK{float f;float l;int k;};
 #define QNAN 0x7fc00000u
 #define C(h) U2F(h)
 #define DIVSEED(a,b) ((a)/(b))
 #define RSQSEED(a) inversesqrt(a)
-FK mkFK(float f,int k){return FK(f,k);}
+FLK mkFLK(float f,float l,int k){return FLK(f,l,k);}
+HL mkHL(float h,float l){return HL(h,l);}
 FN uint nn_canon(uint u){return SEL((u&0x7fffffffu)>0x7f800000u,QNAN,u);}
 FN uint nn_round_pack(int e,uint m){
   if(e<=0){ int sh=1-e; if(sh>31){ m=SEL(m!=0u,1u,0u);} else { m=(m>>UINT(sh))|SEL((m<<UINT(32-sh))!=0u,1u,0u);} e=1; }
@@ -26,22 +27,8 @@ FN uint nn_round_pack(int e,uint m){
   uint q=m>>8, r=m&255u; q+=SEL(r>128u||(r==128u&&(q&1u)!=0u),1u,0u);
   return (UINT(e-1)<<23)+q;
 }
-FN uint nn_div_core(uint ma,uint mb,float q0,int e){
-  uint lt=SEL(ma<mb,1u,0u);
-  uint N=ma<<lt; float q1=SEL(lt!=0u,q0+q0,q0);
-  uint q=UINT(INT(q1*8388608.0f))-4u;
-  uint rem=(N<<23)-q*mb;
-  uint t=rem-(mb<<2); bool c=rem>=(mb<<2); rem=SEL(c,t,rem); q=SEL(c,q+4u,q);
-  t=rem-(mb<<1); c=rem>=(mb<<1); rem=SEL(c,t,rem); q=SEL(c,q+2u,q);
-  t=rem-mb; c=rem>=mb; rem=SEL(c,t,rem); q=SEL(c,q+1u,q);
-  e-=INT(lt);
-  if(e>0&&e<255){ q+=SEL((rem<<1)>mb,1u,0u); return (UINT(e-1)<<23)+q; }
-  return nn_round_pack(e,(q<<8)|SEL((rem<<1)>mb,192u,SEL(rem!=0u,64u,0u)));
-}
-float nn_divn(float a,float b){uint ua=F2U(a),ub=F2U(b);uint s=(ua^ub)&0x80000000u;uint ma=ua&0x7fffffu,mb=ub&0x7fffffu;
-  int ea=INT((ua>>23)&255u),eb=INT((ub>>23)&255u);
-  return U2F(s|nn_div_core(ma|0x800000u,mb|0x800000u,DIVSEED(U2F(ma|0x3f800000u),U2F(mb|0x3f800000u)),ea-eb+127));}
-FN FK nn_expc(float xh,float xl){
+FN float nn_top12(float x){return U2F(F2U(x)&0xfffff000u);}
+FN FLK nn_expe(float xh,float xl){
   float t=xh*C(0x3fb8aa3bu)+12582912.0f;
   float k=t-12582912.0f;
   float rh=xh-k*C(0x3f317200u);
@@ -51,20 +38,34 @@ FN FK nn_expc(float xh,float xl){
   p=p*r+C(0x3ab6a66du); p=p*r+C(0x3c088988u); p=p*r+C(0x3d2aaa74u); p=p*r+C(0x3e2aaaaau); p=p*r+0.5f;
   p=(r*r)*p;
   float s=1.0f+r; float d=(1.0f-s)+r;
-  return mkFK(s+(d+(p+e)),INT(F2U(t))-0x4b400000);
+  float v=d+(p+e); float f=s+v;
+  return mkFLK(f,(s-f)+v,INT(F2U(t))-0x4b400000);
+}
+FN float nn_recip(float t){
+  float r=(t*t)*(t*C(0xbe632933u)+C(0x3faa5eeau))+(t*C(0xc03c1e26u)+C(0x403504dfu));
+  return r+r*(1.0f-t*r);
+}
+FN HL nn_quot(float n,float nl,float d,float dh,float dl){
+  float r=nn_recip(d); float q=nn_top12(n*r);
+  return mkHL(q,(((n-q*dh)-q*dl)+nl)*r);
 }
 FN float nn_scale(float f,int k){ uint u=F2U(f), s=u&0x80000000u; int e=INT((u>>23)&255u)+k;
   if(UINT(e-1)<254u) return U2F(u+(UINT(k)<<23));
   return U2F(s|nn_round_pack(e,((u&0x7fffffu)|0x800000u)<<8)); }
 FN uint nn_half_tiny(uint u){uint a=u&0x7fffffffu,q=a>>1; return (u&0x80000000u)|(q+((a&1u)&(q&1u)));}
+FN HL nn_logistic(FLK v,bool neg){
+  float w=U2F(UINT(SEL(v.k<-60,-60,v.k)+127)<<23);
+  float e=v.f*w; float d=1.0f+e; float dh=nn_top12(d);
+  return nn_quot(SEL(neg,v.f,1.0f),SEL(neg,v.l,0.0f),d,dh,((1.0f-dh)+e)+v.l*w);
+}
+FN float nn_half(uint u){return U2F(SEL((u&0x7fffffffu)<0x01000000u,nn_half_tiny(u),u-0x00800000u));}
 FN float nn_silu(float x){
   uint u=F2U(x), ax=u&0x7fffffffu; float a=U2F(SEL(ax>0x42dc0000u,0x42dc0000u,ax));
-  FK v=nn_expc(-a,0.0f); int kc=SEL(v.k<-60,-60,v.k);
-  float den=1.0f+v.f*U2F(UINT(kc+127)<<23);
-  bool neg=u>=0x80000000u;
-  float q=nn_divn(SEL(neg,v.f,1.0f),den);
-  float y=SEL(neg,nn_scale(-(a*q),v.k),x*q);
-  y=SEL(ax<0x01000000u,U2F(nn_half_tiny(u)),y);
+  FLK v=nn_expe(-a,0.0f); bool neg=u>=0x80000000u; HL q=nn_logistic(v,neg);
+  float b=SEL(neg,-a,x);
+  float y=nn_scale(b*q.h+b*q.l,SEL(neg,v.k,0));
+  y=SEL(ax<0x33000000u,nn_half(u),y);
+  y=SEL(!neg&&ax>=0x42000000u,x,y);
   return SEL(ax>0x7f800000u,U2F(QNAN),y);
 }
 void main(){
