@@ -11,6 +11,8 @@ from __future__ import annotations
 
 __all__ = [
     "CONTRACT_VERSION",
+    "FOLD_BLOCK",
+    "FOLD_MAX_IDENTITY_BITS",
     "FUNCTIONS",
     "MATMUL_PAD_A_BITS",
     "MATMUL_PAD_B_BITS",
@@ -34,6 +36,11 @@ REDUCE_LANES = 256
 #: Sums start from -0.0, the true additive identity (R5); maxima from -inf.
 SUM_IDENTITY_BITS = 0x80000000
 MAX_IDENTITY_BITS = 0xFF800000
+
+#: Rules F1 to F8: a fold walks along its axis in blocks; a maximum in it starts from the lowest finite float, so that a
+#: state never becomes -inf - -inf.
+FOLD_BLOCK = 128
+FOLD_MAX_IDENTITY_BITS = 0xFF7FFFFF
 
 #: Operands that pad the K axis of a matmul tile: their product is -0.0, which changes no sum (R5).
 MATMUL_PAD_A_BITS = 0x80000000

@@ -26,6 +26,10 @@ cdef extern from "cpu.h" nogil:
         NNK_FORM_ELEMENTWISE
         NNK_FORM_REDUCE
         NNK_FORM_MATMUL
+        NNK_FORM_FOLD
+        NNK_MAX_FOLD_BODY
+        NNK_MAX_FOLD_FINALIZE
+        NNK_MAX_FOLD_STATES
         NNK_OK
         NNK_INVALID
         NNK_UNSUPPORTED
@@ -45,6 +49,25 @@ cdef extern from "cpu.h" nogil:
         uint32_t param
         uint32_t word
 
+    ctypedef struct nnk_fold:
+        uint32_t n_states
+        uint32_t n_body
+        uint32_t n_finalize
+        uint32_t inits[1]
+        nnk_raw_instr body[1]
+        nnk_raw_instr finalize[1]
+        uint32_t has_matmul
+        uint32_t a_input
+        uint32_t b_input
+        uint32_t trans_a
+        uint32_t trans_b
+        uint32_t tri_skip
+        uint32_t has_vecacc
+        uint32_t weight_reg
+        uint32_t v_input
+        uint32_t scale_reg
+        uint32_t has_scale
+
     ctypedef struct nnk_spec:
         uint32_t form
         uint32_t n_instrs
@@ -61,6 +84,7 @@ cdef extern from "cpu.h" nogil:
         nnk_raw_instr instrs[1]
         nnk_raw_view views[1]
         uint8_t extras[1]
+        nnk_fold fold
 
     ctypedef struct nnk_plan:
         nnk_spec spec
@@ -91,7 +115,8 @@ cdef extern from "cpu.h" nogil:
     size_t nnk_isa_list(const nnk_isa **list) noexcept
     bint nnk_isa_select(const char *name) noexcept
 
-cdef dict FORMS = {"elementwise": NNK_FORM_ELEMENTWISE, "reduce": NNK_FORM_REDUCE, "matmul": NNK_FORM_MATMUL}
+cdef dict FORMS = {"elementwise": NNK_FORM_ELEMENTWISE, "reduce": NNK_FORM_REDUCE, "matmul": NNK_FORM_MATMUL,
+                   "fold": NNK_FORM_FOLD, "fold_matmul": NNK_FORM_FOLD}
 
 #: More threads than this are not started, whatever a caller asks for.
 cdef enum:
@@ -120,12 +145,12 @@ cdef uint32_t number(object value, uint32_t limit, str what) except? 0xFFFFFFFF:
     return <uint32_t>n
 
 
-cdef int read_instrs(nnk_spec *out, object instrs) except -1:
+cdef int read_instrs(nnk_raw_instr *out, uint32_t *count, object instrs, uint32_t limit) except -1:
     cdef uint32_t i = 0, j
     cdef nnk_raw_instr *raw
-    out.n_instrs = number(len(instrs), NNK_MAX_INSTRS, "a number of instructions")
+    count[0] = number(len(instrs), limit, "a number of instructions")
     for instr in instrs:
-        raw = &out.instrs[i]
+        raw = &out[i]
         raw.op = <uint8_t>number(instr.op, 255, "an op code")
         raw.dst = <uint8_t>number(instr.dst, 255, "a register")
         j = 0
@@ -134,6 +159,33 @@ cdef int read_instrs(nnk_spec *out, object instrs) except -1:
             raw.idx[j] = <uint8_t>number(operand.idx, 255, "an operand index")
             j += 1
         i += 1
+    return 0
+
+
+cdef int read_fold(nnk_fold *out, object fold) except -1:
+    """Copy a fold; csrc/cpu_fold_plan.c judges it. Its sizes are data of a run."""
+    cdef uint32_t i = 0
+    read_instrs(out.body, &out.n_body, fold.body, NNK_MAX_FOLD_BODY)
+    read_instrs(out.finalize, &out.n_finalize, fold.finalize, NNK_MAX_FOLD_FINALIZE)
+    out.n_states = number(fold.num_state, NNK_MAX_FOLD_STATES, "a number of fold states")
+    if len(fold.init_bits) != out.n_states:
+        raise ExprError(f"Expected {out.n_states} initial values of a fold, got {len(fold.init_bits)}")
+    for bits in fold.init_bits:
+        out.inits[i] = number(bits, 0xFFFFFFFF, "an initial value")
+        i += 1
+    out.tri_skip = number(fold.tri_skip, 1, "a tri_skip flag")
+    out.has_matmul = fold.matmul is not None
+    if out.has_matmul:
+        out.a_input = number(fold.matmul.a_input, 255, "an input slot of matmul operand a")
+        out.b_input = number(fold.matmul.b_input, 255, "an input slot of matmul operand b")
+        out.trans_a = number(fold.matmul.trans_a, 1, "a transpose flag")
+        out.trans_b = number(fold.matmul.trans_b, 1, "a transpose flag")
+    out.has_vecacc = fold.vecacc is not None
+    if out.has_vecacc:
+        out.weight_reg = number(fold.vecacc.weight_reg, 255, "a weight register")
+        out.v_input = number(fold.vecacc.b_input, 255, "an input slot of the vectors")
+        out.scale_reg = number(fold.vecacc.scale_reg, 255, "a scale register")
+        out.has_scale = number(fold.vecacc.has_scale, 1, "a scale flag")
     return 0
 
 
@@ -154,12 +206,14 @@ cdef int read_views(nnk_spec *out, object views, object offsets) except -1:
 cdef int read_spec(nnk_spec *out, object spec, object meta) except -1:
     """Copy what the engine needs of ``spec`` and ``meta``; csrc/cpu_plan.c judges it."""
     cdef uint32_t i = 0
-    if meta.form not in FORMS or spec.fold is not None:
+    if meta.form not in FORMS or (spec.fold is not None) != (FORMS[meta.form] == NNK_FORM_FOLD):
         raise UnsupportedOpError(f"The CPU engine does not run the kernel form {meta.form!r}"
                                  + (" with a fold" if spec.fold is not None else ""), op=meta.form)
     out.form = FORMS[meta.form]
+    if spec.fold is not None:
+        read_fold(&out.fold, spec.fold)
     out.n_regs = number(spec.num_regs, NNK_MAX_REGS, "a number of registers")
-    read_instrs(out, spec.instrs)
+    read_instrs(out.instrs, &out.n_instrs, spec.instrs, NNK_MAX_INSTRS)
     read_views(out, spec.views, meta.view_param_offsets)
     out.n_extras = number(len(spec.extras), NNK_MAX_EXTRAS, "a number of extra outputs")
     for register in spec.extras:

@@ -54,7 +54,8 @@ def kernel_identity(spec: ExprSpec, prec_sig: int, generator_version: int) -> by
     state = hashlib.blake2b(digest_size=16, person=b"nnk kernel")
     state.update(_fast.encode(without_values(spec)))
     state.update(repr((prec_sig, generator_version, CONTRACT_VERSION, sorted(meta.LOCAL_SIZES.items()),
-                       meta.ROW_THREADS, meta.MATMUL_BLOCK, meta.MATMUL_STEP, meta.MAX_PUSH_WORDS)).encode())
+                       meta.ROW_THREADS, meta.MATMUL_BLOCK, meta.MATMUL_STEP, meta.FOLD_ROWS, meta.FOLD_STEP,
+                       meta.MAX_PUSH_WORDS)).encode())
     return state.digest()
 
 

@@ -27,10 +27,12 @@ HEADS: dict[str, tuple[str, ...]] = {
     "elementwise": ("count", "cols"),
     "matmul": ("count", "cols", "rows", "mm_k", "mm_batch", "mm_trans"),
     "reduce": ("count", "cols", "rows", "vector_out"),
+    "fold": ("count", "cols", "rows", "out_cols", "fold_k"),
+    "fold_matmul": ("count", "cols", "rows", "out_cols", "fold_k", "mm_k", "mm_batch"),
 }
 
 #: Threads of a workgroup by form.
-LOCAL_SIZES = {"elementwise": 256, "reduce": 256, "matmul": 64}
+LOCAL_SIZES = {"elementwise": 256, "reduce": 256, "matmul": 64, "fold": 256, "fold_matmul": 256}
 
 #: A reduce workgroup takes several rows at a time, ROW_THREADS threads each.
 ROW_THREADS = 32
@@ -39,6 +41,10 @@ ROWS_PER_GROUP = LOCAL_SIZES["reduce"] // ROW_THREADS
 #: A matmul workgroup makes a block of MATMUL_BLOCK x MATMUL_BLOCK results, MATMUL_STEP values of k at a time.
 MATMUL_BLOCK = 64
 MATMUL_STEP = 16
+
+#: A fold workgroup takes FOLD_ROWS rows of one batch, and FOLD_STEP values of its matmul's k at a time.
+FOLD_ROWS = 16
+FOLD_STEP = 16
 
 _VEC4_VIEWS = frozenset(ops.VIEW_BY_NAME[name].code for name in ("linear", "row_broadcast", "col_broadcast"))
 _GRID_OPERANDS = frozenset(ops.OPERAND_BY_NAME[name].code for name in ("row", "col", "batch"))
@@ -102,6 +108,7 @@ class Launch:
 
     ``view_params`` holds one tuple of u32 words for each input slot (empty for views without run-time words).
     ``vector_out``: the result of a reduce kernel is one value a row. ``mm_trans``: bit 0 transposes a, bit 1 b.
+    ``out_cols``: the columns of a fold's output, whose length is ``cols``; 0 for other forms.
     """
 
     rows: int
@@ -113,10 +120,13 @@ class Launch:
     mm_k: int = 0
     mm_batch: int = 1
     mm_trans: int = 0
+    out_cols: int = 0
 
     @property
     def out_count(self) -> int:
         """Number of elements of one output."""
+        if self.out_cols:
+            return self.rows * self.out_cols
         return self.rows if self.vector_out else self.rows * self.cols
 
 
@@ -137,7 +147,7 @@ def index_slots_of(spec: ExprSpec) -> frozenset[int]:
 
 def _form_of(spec: ExprSpec, axis: int) -> str:
     if spec.fold is not None:
-        raise UnsupportedOpError("This version encodes folds but does not run them yet", op="fold")
+        return "fold" if spec.fold.matmul is None else "fold_matmul"
     if axis == -1:
         return "elementwise" if spec.matmul is None else "matmul"
     if axis == 0 and spec.matmul is None:
@@ -178,7 +188,7 @@ def kernel_meta_of(spec: ExprSpec, prec_sig: int = 0) -> KernelMeta:
     return KernelMeta(
         form=form,
         reduce_axis=axis,
-        has_matmul=spec.matmul is not None,
+        has_matmul=(spec.matmul if spec.fold is None else spec.fold.matmul) is not None,
         n_inputs=len(spec.views),
         n_outputs=1 + len(spec.extras),
         view_param_offsets=tuple(offsets),
@@ -188,7 +198,7 @@ def kernel_meta_of(spec: ExprSpec, prec_sig: int = 0) -> KernelMeta:
         vec_width=_vec_width_of(spec, axis),
         prec_sig=prec_sig,
         pc_base_fixed=len(HEADS[form]),
-        fold_out=0,
+        fold_out=int(spec.fold is not None and spec.fold.vecacc is not None),
         fold_per_thread_row=0,
         reduce_count=sum(ops.OP_BY_CODE[instr.op].kind == "reduce" for instr in spec.instrs),
     )
@@ -202,11 +212,13 @@ def pack_words(meta: KernelMeta, launch: Launch) -> bytes:
     LimitError
         If the grid has more than 2**32 - 1 elements.
     """
-    count = launch.rows * launch.cols
+    columns = launch.out_cols or launch.cols
+    count = launch.rows * columns
     if count > 0xFFFFFFFF:
-        raise LimitError(f"Expected at most 4294967295 elements in one kernel, got {launch.rows} x {launch.cols}",
+        raise LimitError(f"Expected at most 4294967295 elements in one kernel, got {launch.rows} x {columns}",
                          limit="elements", requested=count, maximum=0xFFFFFFFF)
     values = {"count": count, "cols": launch.cols, "rows": launch.rows, "vector_out": int(launch.vector_out),
+              "out_cols": launch.out_cols, "fold_k": launch.cols,
               "mm_k": launch.mm_k, "mm_batch": launch.mm_batch, "mm_trans": launch.mm_trans}
     words: list[int] = [values[name] for name in HEADS[meta.form]]
     for params in launch.view_params:
@@ -231,6 +243,8 @@ def group_count_of(meta: KernelMeta, launch: Launch) -> int:
     if meta.form == "reduce":
         return _ceil_div(launch.rows, ROWS_PER_GROUP)
     rows_per_batch = launch.rows // launch.mm_batch
+    if meta.form in ("fold", "fold_matmul"):
+        return _ceil_div(rows_per_batch, FOLD_ROWS) * launch.mm_batch
     return _ceil_div(launch.cols, MATMUL_BLOCK) * _ceil_div(rows_per_batch, MATMUL_BLOCK) * launch.mm_batch
 
 

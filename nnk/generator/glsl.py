@@ -393,6 +393,8 @@ def emit(spec: ExprSpec, prec_sig: int = 0) -> str:
         If this version has no kernel shape for the spec, or no text for a view or operand.
     """
     meta = kernel_meta_of(spec, prec_sig)
+    if spec.fold is not None:
+        raise UnsupportedOpError("This version runs folds on the CPU engine only", op="fold")
     if meta.form == "reduce":
         return _emit_reduce(spec, meta)
     emitter = _Emitter(spec, meta)

@@ -210,37 +210,33 @@ def evaluate(spec: Spec, launch: Any, inputs: list[Any]) -> list[Floats]:
 
 # ----------------------------------------------------------------------------------------------------------- folds
 
-class _FoldRun:
-    """One pass over a fold (exprspec 3.6): row scalars are (rows, 1), block elements (rows, width of the block)."""
+def _block_of(spec: Spec, launch: Any, slot: int, batch: Ints) -> Ints:
+    """The block of an operand that a batch reads: its own, or that of its head group."""
+    return batch // launch.view_params[slot][0] if spec[2][slot][0] == rules.HEAD_GROUP else batch
 
-    def __init__(self, spec: Spec, launch: Any, inputs: list[Any]) -> None:
-        self.spec, self.launch, self.inputs = spec, launch, inputs
-        (self.num_state, self.k, inits, self.body, self.finalize, self.vec_state_len, self.matmul, self.vecacc,
-         _tri_skip) = spec[6]
-        self.grid = _Grid(launch, self.matmul is not None, cols=self.k)
-        rows = launch.rows
+
+class _FoldRun:
+    """A fold (exprspec 3.6) over some rows: row scalars are (rows, 1), block elements (rows, width of the block).
+
+    ``stop`` is the number of items of these rows (F7).
+    """
+
+    def __init__(self, spec: Spec, launch: Any, inputs: list[Any], grid: _Grid, views: dict[int, Floats],
+                 scores: Floats | None, rows: Ints, stop: int) -> None:
+        self.spec, self.launch, self.inputs, self.grid = spec, launch, inputs, grid
+        self.num_state, _k, inits, self.body, self.finalize, _length, _matmul, self.vecacc, _tri_skip = spec[6]
+        self.rows, self.stop_at = rows, stop
+        self.views = {slot: view[rows] for slot, view in views.items()}
+        self.scores = None if scores is None else scores[rows]
         self.registers: dict[int, Floats] = {
-            i: np.full((rows, 1), arrays.floats_of([bits])[0]) for i, bits in enumerate(inits)}
-        self.vector = np.zeros((rows, self.vec_state_len), np.float32)
-        self.views = {slot: read_view(spec, launch, inputs, slot, self.grid) for slot in self._read_slots()}
-        self.scores = self._scores() if self.matmul is not None else None
+            i: np.full((len(rows), 1), arrays.floats_of([bits])[0]) for i, bits in enumerate(inits)}
+        self.vector = np.full((len(rows), launch.out_cols), -0.0, np.float32)
         self.start = self.stop = 0
 
-    def _read_slots(self) -> set[int]:
-        return {idx for instr in self.body for kind, idx in rules.used_operands(instr) if kind == rules.INPUT}
-
-    def _scores(self) -> Floats:
-        """The fold's matmul on the grid (rows, k)."""
-        a_input, b_input, trans_a, trans_b = self.matmul[:4]
-        depth, m = self.launch.mm_k, self.grid.rows_per_batch
-        batch = self.grid.rows // m
-        a = _segment(self.spec, self.launch, self.inputs, a_input, m, depth, bool(trans_a), batch)
-        b = _segment(self.spec, self.launch, self.inputs, b_input, depth, self.k, bool(trans_b), batch)
-        return np.concatenate([arrays.matmul(a[i], b[i]) for i in range(batch)])
-
-    def operand(self, operand: Spec, column: int) -> Floats:
+    def operand(self, operand: Spec, column: int | None) -> Floats:
         kind, idx = operand
         block = slice(self.start, self.stop)
+        grid = self.grid
         if kind in (rules.REG, rules.FANOUT, rules.REDUCE):
             return self.registers[idx]
         if kind == rules.INPUT:
@@ -249,22 +245,23 @@ class _FoldRun:
             assert self.scores is not None
             return self.scores[:, block]
         if kind == rules.COL:
-            return self.grid.c[:, block].astype(np.float32)
+            return grid.c[:, block].astype(np.float32) if column is None else np.float32([[column]])
         if kind == rules.ROW:
-            return (self.grid.r % self.grid.rows_per_batch).astype(np.float32)
+            return (grid.r[self.rows] % grid.rows_per_batch).astype(np.float32)
         if kind == rules.BATCH:
-            return self.grid.batch.astype(np.float32)
+            return grid.batch[self.rows].astype(np.float32)
         if kind == rules.CONST:
             return arrays.floats_of([[self.launch.const_bits[idx]]])
         if kind == rules.RPARAM:
             return arrays.floats_of([[self.launch.rparam_bits[idx]]])
         assert kind == rules.VEC_STATE
+        assert column is not None
         return self.vector[:, column:column + 1]
 
-    def _apply(self, instr: Spec, column: int = 0) -> Floats:
+    def _apply(self, instr: Spec, column: int | None = None) -> Floats:
         operands = [self.operand(operand, column) for operand in rules.used_operands(instr)]
         if instr[0] in rules.REDUCES:
-            rows, width = self.grid.rows, self.stop - self.start
+            rows, width = len(self.rows), self.stop - self.start
             values = np.ascontiguousarray(np.broadcast_to(operands[0], (rows, width)))
             if instr[0] == rules.ROW_SUM:
                 return _reduce(True, False, values)
@@ -273,35 +270,75 @@ class _FoldRun:
         return arrays.ARRAY_OPS[instr[0]](*(np.broadcast_to(operand, shape) for operand in operands))
 
     def _accumulate(self) -> None:
-        """O[d] = O[d] * scale, then the block's weighted rows one after the other."""
+        """O[d] = O[d] * scale, then the block's weighted rows one after the other (F5)."""
         _vec_state, weight_reg, b_input, scale_reg, has_scale = self.vecacc
         add, mul = arrays.ARRAY_OPS[rules.ADD], arrays.ARRAY_OPS[rules.MUL]
         if has_scale:
             self.vector = mul(self.vector, np.broadcast_to(self.registers[scale_reg], self.vector.shape))
         width = self.stop - self.start
-        weights = np.broadcast_to(self.registers[weight_reg], (self.grid.rows, width))
-        data = self.inputs[b_input].reshape(-1, self.k, self.vec_state_len)
+        weights = np.broadcast_to(self.registers[weight_reg], (len(self.rows), width))
+        length, columns = self.launch.cols, self.launch.out_cols
+        blocks = _block_of(self.spec, self.launch, b_input, self.grid.batch[self.rows, 0])
         for j in range(width):
-            row = data[self.grid.batch[:, 0], self.start + j]
+            at = (blocks * length + self.start + j)[:, None] * columns + np.arange(columns)
+            row = self.inputs[b_input][at]
             self.vector = add(self.vector, mul(np.broadcast_to(weights[:, j:j + 1], row.shape), row))
 
-    def run(self) -> Floats:
-        for first in range(0, self.k, FOLD_BLOCK):
-            self.start, self.stop = first, min(first + FOLD_BLOCK, self.k)
+    def run(self) -> None:
+        """All blocks of these rows."""
+        for first in range(0, self.stop_at, FOLD_BLOCK):
+            self.start, self.stop = first, min(first + FOLD_BLOCK, self.stop_at)
             for instr in self.body:
                 self.registers[instr[1]] = self._apply(instr)
             if self.vecacc is not None:
                 self._accumulate()
-        states = dict(self.registers)
+
+    def finish(self) -> Floats:
+        """Finalize: each column on the states as the blocks left them (F6)."""
+        states = {state: self.registers[state] for state in range(self.num_state)}
         columns = []
-        for d in range(max(self.vec_state_len, 1)):
-            # Each column runs finalize on the states as the blocks left them.
+        for d in range(self.launch.out_cols):
             self.registers = dict(states)
             for instr in self.finalize:
                 self.registers[instr[1]] = self._apply(instr, d)
-            columns.append(np.broadcast_to(self.registers[self.finalize[-1][1]], (self.grid.rows, 1)))
+            columns.append(np.broadcast_to(self.registers[self.finalize[-1][1]], (len(self.rows), 1)))
         return np.concatenate(columns, axis=1)
 
 
+def _fold_scores(spec: Spec, launch: Any, inputs: list[Any], grid: _Grid) -> Floats:
+    """The fold's matmul on the grid (rows, length), by R8."""
+    a_input, b_input, trans_a, trans_b = spec[6][6][:4]
+    depth, m, length = launch.mm_k, grid.rows_per_batch, launch.cols
+    products = []
+    for batch in range(grid.rows // m):
+        number = np.array([batch])
+        sides = []
+        for slot, size, swapped in ((a_input, m, trans_a), (b_input, length, not trans_b)):
+            block = int(_block_of(spec, launch, slot, number)[0])
+            data = inputs[slot][block * size * depth:(block + 1) * size * depth]
+            # Rows of m or length vectors of depth values, unless the operand is stored the other way round.
+            sides.append(data.reshape(depth, size).T if swapped else data.reshape(size, depth))
+        products.append(arrays.matmul(np.ascontiguousarray(sides[0]), np.ascontiguousarray(sides[1].T)))
+    return np.concatenate(products)
+
+
 def evaluate_fold(spec: Spec, launch: Any, inputs: list[Any]) -> list[Floats]:
-    return [_FoldRun(spec, launch, inputs).run()]
+    fold = spec[6]
+    grid = _Grid(launch, fold[6] is not None)
+    slots = {idx for instr in fold[3] for kind, idx in rules.used_operands(instr) if kind == rules.INPUT}
+    views = {slot: read_view(spec, launch, inputs, slot, grid) for slot in slots}
+    scores = _fold_scores(spec, launch, inputs, grid) if fold[6] is not None and grid.rows else None
+    every = np.arange(grid.rows)
+    stops = np.full(grid.rows, launch.cols)
+    if fold[8]:
+        stops = np.minimum(every % grid.rows_per_batch + 1, launch.cols)
+    result = _FoldRun(spec, launch, inputs, grid, views, scores, every, launch.cols)
+    for stop in np.unique(stops):
+        # Rows with as many items as each other run together; finalize takes all rows again.
+        rows = np.flatnonzero(stops == stop)
+        part = _FoldRun(spec, launch, inputs, grid, views, scores, rows, int(stop))
+        part.run()
+        for state in range(part.num_state):
+            result.registers[state][rows] = part.registers[state]
+        result.vector[rows] = part.vector
+    return [result.finish()]

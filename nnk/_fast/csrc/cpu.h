@@ -20,7 +20,7 @@
 #endif
 
 enum { NNK_MAX_NODES = 128, NNK_MAX_WORDS = 320, NNK_MAX_OUTPUTS = NNK_MAX_EXTRAS + 1, NNK_MAX_ROW_DIMS = 7 };
-enum { NNK_FORM_ELEMENTWISE, NNK_FORM_REDUCE, NNK_FORM_MATMUL };
+enum { NNK_FORM_ELEMENTWISE, NNK_FORM_REDUCE, NNK_FORM_MATMUL, NNK_FORM_FOLD };
 
 /* ---- the spec, as the Cython module hands it over (sizes are checked there, contents in cpu_plan.c) ---- */
 
@@ -36,12 +36,21 @@ typedef struct {
 } nnk_raw_view;
 
 typedef struct {
+    uint32_t n_states, n_body, n_finalize;
+    uint32_t inits[NNK_MAX_FOLD_STATES];
+    nnk_raw_instr body[NNK_MAX_FOLD_BODY], finalize[NNK_MAX_FOLD_FINALIZE];
+    uint32_t has_matmul, a_input, b_input, trans_a, trans_b, tri_skip;
+    uint32_t has_vecacc, weight_reg, v_input, scale_reg, has_scale;
+} nnk_fold;
+
+typedef struct {
     uint32_t form, n_instrs, n_views, n_regs, n_extras;
     uint32_t const_word, n_consts, rparam_word, n_rparams, n_words;
     uint32_t a_input, b_input; /* form matmul */
     nnk_raw_instr instrs[NNK_MAX_INSTRS];
     nnk_raw_view views[NNK_MAX_INPUTS];
     uint8_t extras[NNK_MAX_EXTRAS];
+    nnk_fold fold; /* form fold */
 } nnk_spec;
 
 /* ---- the plan ---- */
@@ -80,8 +89,25 @@ typedef struct {
     nnk_pass *passes;
 } nnk_schedule;
 
+/* Where an instruction of a fold finds an operand (cpu_fold_plan.c). */
+enum { NNK_FROM_ELEM, NNK_FROM_ROW, NNK_FROM_WORD, NNK_FROM_INPUT, NNK_FROM_SCORE, NNK_FROM_ROW_NUMBER,
+       NNK_FROM_COL_NUMBER, NNK_FROM_BATCH, NNK_FROM_VECTOR };
+
+typedef struct {
+    uint8_t op, dst, arity, cls, is_reduce;
+    uint8_t from[3];
+    uint16_t index[3]; /* register, parameter word or input slot */
+} nnk_fold_step;
+
+typedef struct {
+    nnk_fold_step body[NNK_MAX_FOLD_BODY], finalize[NNK_MAX_FOLD_FINALIZE];
+    uint8_t weight_cls;
+    double cost; /* rough nanoseconds for an element of a block */
+} nnk_fold_plan;
+
 typedef struct {
     nnk_spec spec;
+    nnk_fold_plan fold;
     uint32_t n_nodes, n_outputs, n_uniform, n_row_leaves;
     nnk_node nodes[NNK_MAX_NODES];
     uint8_t out_node[NNK_MAX_OUTPUTS];
@@ -177,7 +203,8 @@ typedef struct {
     nnk_buffer in[NNK_MAX_INPUTS];
     nnk_buffer out[NNK_MAX_OUTPUTS];
     uint64_t rows, cols;      /* the grid */
-    uint64_t m, k, batch;     /* matmul: rows of a batch, inner size, batches */
+    uint64_t m, k, batch;     /* matmul: rows of a batch, inner size, batches; fold: k is that of its matmul */
+    uint64_t out_cols;        /* fold: columns of the output, cols is its length */
     uint32_t trans;
     bool vector_out;
     uint64_t work_rows, work_cols; /* the grid as the tiles see it (one long row where is_flat) */
@@ -188,6 +215,13 @@ typedef struct {
     uint64_t units, grain, segments;
     bool by_column;
 } nnk_run;
+
+/* The fold form: plan, check and run (cpu_fold_plan.c, cpu_fold.c). */
+int nnk_fold_plan_build(nnk_plan *plan, nnk_fault *fault);
+int nnk_fold_check(nnk_run *run);
+int nnk_run_fold(nnk_run *run);
+uint32_t nnk_words_of_view(const nnk_raw_view *view);
+int nnk_layout_check(const nnk_spec *spec, nnk_fault *fault);
 
 /* Reads the words, checks that every access stays inside its buffer. */
 int nnk_run_check(nnk_run *run);

@@ -213,6 +213,7 @@ static int check_overlaps(nnk_run *run) {
 
 int nnk_run_check(nnk_run *run) {
     const nnk_plan *p = run->plan;
+    if (p->spec.form == NNK_FORM_FOLD) return nnk_fold_check(run);
     if (read_head(run) || check_outputs(run)) return run->fault->kind;
     for (unsigned v = 0; v < p->n_nodes; v++)
         if (p->nodes[v].is_live && p->nodes[v].kind == NNK_NODE_INPUT && check_view(run, p->nodes[v].index))

@@ -38,20 +38,21 @@ static int class_of_view(unsigned kind) {
     }
 }
 
-static uint32_t words_of_view(const nnk_raw_view *view) {
+uint32_t nnk_words_of_view(const nnk_raw_view *view) {
     switch (view->kind) {
     case NNK_VIEW_ROTATE_HALF:
     case NNK_VIEW_ROW_MOD:
     case NNK_VIEW_BATCH_MOD:
-    case NNK_VIEW_BATCH_COL: return 1;
+    case NNK_VIEW_BATCH_COL:
+    case NNK_VIEW_HEAD_GROUP: return 1;
     case NNK_VIEW_ROW_ACCESS: return 2;
     case NNK_VIEW_STRIDED: return 2 * view->param + 1;
     default: return 0;
     }
 }
 
-static int check_layout(const nnk_spec *s, nnk_fault *fault) {
-    static const uint32_t head[] = {2, 4, 6};
+int nnk_layout_check(const nnk_spec *s, nnk_fault *fault) {
+    static const uint32_t head[] = {2, 4, 6, 5};
     if (s->n_words > NNK_MAX_WORDS)
         return nnk_fail(fault, NNK_INVALID, "Expected at most %d parameter words, got %u", NNK_MAX_WORDS, s->n_words);
     if (s->n_words < head[s->form] || s->n_consts > s->n_words || s->const_word > s->n_words - s->n_consts ||
@@ -62,7 +63,7 @@ static int check_layout(const nnk_spec *s, nnk_fault *fault) {
         if (view->kind == NNK_VIEW_STRIDED && view->param != 3 && view->param != 7)
             return nnk_fail(fault, NNK_UNSUPPORTED, "Expected 3 or 7 row dimensions in the strided view of input %u, "
                             "got %u", i, view->param);
-        uint32_t words = words_of_view(view);
+        uint32_t words = nnk_words_of_view(view);
         if (words > s->n_words || view->word > s->n_words - words)
             return nnk_fail(fault, NNK_INVALID, "View parameters of input %u pass the %u parameter words", i,
                             s->n_words);
@@ -345,7 +346,9 @@ static void summarise(nnk_plan *p) {
 }
 
 int nnk_plan_build(nnk_plan *p, nnk_fault *fault) {
-    if (check_layout(&p->spec, fault) || build_nodes(p, fault)) return fault->kind;
+    if (nnk_layout_check(&p->spec, fault)) return fault->kind;
+    if (p->spec.form == NNK_FORM_FOLD) return nnk_fold_plan_build(p, fault);
+    if (build_nodes(p, fault)) return fault->kind;
     mark_live(p);
     number_buffers(p);
     summarise(p);

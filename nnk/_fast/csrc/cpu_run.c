@@ -100,5 +100,6 @@ int nnk_run_execute(nnk_run *run) {
     run->isa = nnk_isa_current();
     if (nnk_run_check(run)) return run->fault->kind;
     if (run->threads == 0) run->threads = nnk_cpu_count();
+    if (run->plan->spec.form == NNK_FORM_FOLD) return nnk_run_fold(run);
     return run->plan->spec.form == NNK_FORM_MATMUL ? nnk_run_matmul(run) : run_tiles(run);
 }

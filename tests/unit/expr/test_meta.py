@@ -12,6 +12,7 @@ from nnk.errors import LimitError, UnsupportedOpError
 from nnk.expr import meta as rules
 from nnk.expr.meta import KernelMeta, Launch, group_count_of, kernel_meta_of, loop_count_of, pack_words
 from nnk.expr.spec import ExprSpec, Instr, Matmul, Operand, ViewSpec
+from tests import folds
 
 OP = {op.name: op.code for op in ops.OPS}
 VIEW = {view.name: view.code for view in ops.VIEWS}
@@ -98,12 +99,23 @@ def test_what_this_version_does_not_run(spec, text):
         kernel_meta_of(spec)
 
 
-def test_precisions_and_folds_are_refused():
-    from tests import folds
+def test_precisions_are_refused():
     with pytest.raises(UnsupportedOpError, match="Expected precision signature 0, got 0x1"):
         kernel_meta_of(ELEMENTWISE, 1)
-    with pytest.raises(UnsupportedOpError, match="encodes folds but does not run them yet"):
-        kernel_meta_of(folds.row_max(8))
+
+
+def test_heads_of_folds():
+    """The output has its own number of columns; the grid of the fold is rows times its length."""
+    meta = kernel_meta_of(folds.row_max(300))
+    assert (meta.form, meta.has_matmul, meta.pc_base_fixed, meta.fold_out) == ("fold", False, 5, 0)
+    launch = Launch(6, 300, ((),), (0,), out_cols=1)
+    assert (launch.out_count, group_count_of(meta, launch)) == (6, 1)
+    assert struct.unpack("<6I", pack_words(meta, launch)) == (6, 300, 6, 1, 300, 0)
+    meta = kernel_meta_of(folds.attention(16, 3, 40))
+    assert (meta.form, meta.has_matmul, meta.pc_base_fixed, meta.fold_out) == ("fold_matmul", True, 7, 1)
+    launch = Launch(120, 40, ((), (), ()), (0, 0xFF800000), mm_k=16, mm_batch=3, out_cols=16)
+    assert (launch.out_count, group_count_of(meta, launch)) == (1920, 9)
+    assert struct.unpack("<9I", pack_words(meta, launch)) == (1920, 40, 120, 16, 40, 16, 3, 0, 0xFF800000)
 
 
 @pytest.mark.parametrize(("views", "instrs", "axis"), [

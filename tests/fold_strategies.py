@@ -1,0 +1,207 @@
+"""Folds that the engines run: random bodies over every view and operand, and the attention folds of the format."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+from hypothesis import strategies as st
+
+from nnk.expr.meta import Launch
+from nnk.expr.spec import ExprSpec, Fold, Instr, Matmul, Operand, VecAcc, ViewSpec
+from tests import folds
+from tests.oracle import specrules as rules
+from tests.strategies import (
+    OPS,
+    ROW_REDUCES,
+    Case,
+    Random,
+    random_bits,
+    random_floats,
+)
+
+#: Lengths around the borders of a block, and short ones.
+LENGTHS = (1, 2, 3, 17, 127, 128, 129, 255, 257, 300)
+
+VIEWS = (rules.LINEAR, rules.LINEAR, rules.ROW_MOD, rules.ROW_BROADCAST)
+MATMUL_VIEWS = (*VIEWS, rules.BATCH_MOD, rules.BATCH_COL)
+
+
+class _Inputs:
+    """Input slots under construction."""
+
+    def __init__(self, rand: Random, rows: int, length: int, batch: int) -> None:
+        self.rand, self.rows, self.length, self.batch = rand, rows, length, batch
+        self.views: list[ViewSpec] = []
+        self.words: list[tuple[int, ...]] = []
+        self.arrays: list[np.ndarray] = []
+
+    def add(self, kind: int, words: tuple[int, ...], count: int) -> int:
+        self.views.append(ViewSpec(kind, 0, words[0] if words else 0))
+        self.words.append(words)
+        self.arrays.append(random_floats(self.rand, count))
+        return len(self.views) - 1
+
+    def add_view(self, kind: int) -> int:
+        count = self.rand.randrange(1, 6)
+        if kind == rules.ROW_MOD:
+            return self.add(kind, (count,), count * self.length)
+        if kind == rules.BATCH_MOD:
+            return self.add(kind, (count,), count)
+        if kind == rules.BATCH_COL:
+            return self.add(kind, (self.length + count,), self.batch * (self.length + count))
+        return self.add(kind, (), self.rows if kind == rules.ROW_BROADCAST else self.rows * self.length)
+
+    def add_blocks(self, size: int) -> int:
+        """An operand of one block a batch, or a head group's."""
+        if self.rand.randrange(2):
+            return self.add(rules.LINEAR, (), self.batch * size)
+        ratio = self.rand.randrange(1, 5)
+        return self.add(rules.HEAD_GROUP, (ratio,), -(-self.batch // ratio) * size)
+
+
+class _Body:
+    """Instructions that keep the rules: a register may change its role, a state never becomes an element."""
+
+    def __init__(self, rand: Random, num_state: int, num_regs: int, leaves: list[Operand]) -> None:
+        self.rand, self.num_state, self.num_regs, self.leaves = rand, num_state, num_regs, leaves
+        self.rows = [Operand(rules.REG, state) for state in range(num_state)]
+        self.elements: list[Operand] = []
+        self.reduced: set[int] = set()
+        self.written_elements: set[int] = set()
+        self.instrs: list[Instr] = []
+
+    def is_element(self, operand: Operand) -> bool:
+        return operand.kind in (rules.INPUT, rules.MATMUL, rules.COL) or operand in self.elements
+
+    def step(self) -> None:
+        rand = self.rand
+        pool = self.leaves + 2 * self.rows[-4:] + 3 * self.elements[-4:]
+        if rand.randrange(4) == 0:
+            op, dst = rand.choice(ROW_REDUCES), rand.randrange(self.num_state, self.num_regs)
+            operand = rand.choice(pool)
+            # A register of a reduction is read as one from now on; one that held elements stays what it was.
+            if dst in self.written_elements or (
+                    operand.idx == dst and operand.kind in (rules.REG, rules.REDUCE)):
+                return
+            self.forget(dst)
+            self.instrs.append(Instr(op, dst, operand))
+            self.reduced.add(dst)
+            self.rows.append(Operand(rules.REDUCE, dst))
+            return
+        op_row = rand.choice(OPS)
+        operands = [rand.choice(pool) for _ in range(op_row.arity)]
+        is_element = any(map(self.is_element, operands))
+        low = self.num_state if is_element or rand.randrange(2) else 0
+        dst = rand.randrange(low, self.num_regs) if low < self.num_regs else 0
+        if dst in self.reduced or (is_element and dst < self.num_state):
+            return
+        if not is_element and dst in self.written_elements:
+            return
+        self.forget(dst)
+        self.instrs.append(Instr(op_row.code, dst, *operands))
+        result = Operand(rand.choice((rules.REG, rules.FANOUT)) if dst >= self.num_state else rules.REG, dst)
+        if is_element:
+            self.written_elements.add(dst)
+        (self.elements if is_element else self.rows).append(result)
+
+    def forget(self, register: int) -> None:
+        for known in (self.rows, self.elements):
+            known[:] = [operand for operand in known if operand.idx != register
+                        or operand.kind not in (rules.REG, rules.FANOUT, rules.REDUCE) or register < self.num_state]
+
+    def build(self, count: int) -> tuple[Instr, ...]:
+        for _ in range(4 * count):
+            if len(self.instrs) < count:
+                self.step()
+        if not self.instrs:
+            self.instrs.append(Instr(rules.ADD, 0, self.rows[0], self.rows[0]))
+        return tuple(self.instrs)
+
+
+def _finalize(rand: Random, num_state: int, num_regs: int, leaves: list[Operand], vector: bool) -> tuple[Instr, ...]:
+    sources = [Operand(rules.REG, state) for state in range(num_state)]
+    sources += [leaf for leaf in leaves if leaf.kind not in (rules.INPUT, rules.MATMUL)]
+    targets = list(range(num_regs))
+    if vector:
+        sources += [Operand(rules.VEC_STATE, 0)] * 3
+        targets = list(range(num_state, num_regs))
+    instrs = []
+    for _ in range(rand.randrange(1, 5)):
+        op = rand.choice(OPS)
+        instrs.append(Instr(op.code, rand.choice(targets), *(rand.choice(sources) for _ in range(op.arity))))
+    return tuple(instrs)
+
+
+def random_fold_case(rand: Random) -> Case:
+    """A fold of any kind with its launch and inputs."""
+    has_matmul, has_vector = rand.randrange(3) > 0, rand.randrange(2) == 1
+    length = rand.choice(LENGTHS)
+    batch = rand.choice((1, 1, 2, 3)) if has_matmul else 1
+    rows = batch * rand.choice((1, 2, 3, 5, 15, 16, 17, 33, *((70,) if length < 130 else ())))
+    depth = rand.choice((0, 1, 2, 7, 8, 16, 17, 33)) if has_matmul else 0
+    columns = rand.choice((1, 2, 8, 16, 33, 64, 65, 130)) if has_vector else 1
+    slots = _Inputs(rand, rows, length, batch)
+    matmul = None
+    if has_matmul:
+        matmul = Matmul(slots.add_blocks(rows // batch * depth), slots.add_blocks(length * depth), rand.randrange(2),
+                        rand.randrange(2), depth, batch)
+    vectors = slots.add_blocks(length * columns) if has_vector else 0
+    readable = [slots.add_view(rand.choice(MATMUL_VIEWS if has_matmul else VIEWS)) for _ in range(rand.randrange(4))]
+    consts = tuple(random_bits(rand) for _ in range(rand.randrange(4)))
+    rparams = tuple(random_bits(rand) for _ in range(rand.randrange(3)))
+    leaves = [Operand(rules.INPUT, slot) for slot in readable] * 2
+    leaves += [Operand(rules.CONST, slot) for slot in range(len(consts))]
+    leaves += [Operand(rules.RPARAM, slot) for slot in range(len(rparams))]
+    if has_matmul:
+        leaves += [Operand(rules.MATMUL, 0)] * 2
+        if rand.randrange(2):
+            leaves += [Operand(kind, 0) for kind in (rules.ROW, rules.COL, rules.BATCH)]
+    num_state = rand.randrange(1, 5)
+    num_regs = num_state + rand.randrange(2, 9)
+    body = _Body(rand, num_state, num_regs, leaves)
+    instrs = body.build(rand.randrange(1, 12))
+    vecacc = None
+    if has_vector:
+        weight = rand.choice((body.elements or body.rows)[-2:])
+        rows_now = [operand for operand in body.rows if operand.idx not in body.written_elements]
+        vecacc = VecAcc(0, weight.idx, vectors, rand.choice(rows_now).idx, rand.randrange(2))
+    fold = Fold(num_state, length, tuple(random_bits(rand) for _ in range(num_state)), instrs,
+                _finalize(rand, num_state, num_regs, leaves, has_vector), columns if has_vector else 0, matmul, vecacc,
+                int(has_matmul and rand.randrange(2) == 0))
+    spec = ExprSpec(num_regs, (), tuple(slots.views), consts, rparams, None, fold)
+    return Case(spec, launch_of(spec, rows, tuple(slots.words)), slots.arrays)
+
+
+def launch_of(spec: ExprSpec, rows: int, words: tuple[tuple[int, ...], ...]) -> Launch:
+    """The launch of a fold with the spec's own constants and sizes."""
+    fold = spec.fold
+    assert fold is not None
+    return Launch(rows, fold.k, words, spec.const_bits, spec.rparam_bits, mm_k=fold.matmul.k if fold.matmul else 0,
+                  mm_batch=fold.matmul.batch if fold.matmul else 1, out_cols=max(fold.vec_state_len, 1))
+
+
+def attention_case(rand: Random, head_size: int, heads: int, length: int, mask: str, bias: bool) -> Case:
+    """An attention fold of the format over ordinary values."""
+    spec = folds.attention(head_size, heads, length, mask, bias)
+    rng = np.random.default_rng(rand.getrandbits(32))
+
+    def normal(*shape: int) -> np.ndarray:
+        return rng.standard_normal(shape).astype(np.float32).reshape(-1)
+
+    inputs = [normal(heads * head_size * length) for _ in range(3)]
+    words: list[tuple[int, ...]] = [(), (), ()]
+    if bias:
+        inputs.append(normal(heads))
+        words.append((heads,))
+    if mask == "causal_doc":
+        documents = np.sort(rng.integers(0, 3, (heads, length))).astype(np.float32).reshape(-1)
+        inputs += [documents, documents.copy()]
+        words += [(), (length,)]
+    return Case(spec, launch_of(spec, heads * length, tuple(words)), inputs)
+
+
+def fold_cases() -> st.SearchStrategy[Case]:
+    """Random folds that the engines run."""
+    seeds = st.integers(0, 2**64 - 1).map(random.Random)
+    return (st.randoms(use_true_random=False) | seeds).map(random_fold_case)
