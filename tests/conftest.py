@@ -1,11 +1,15 @@
-"""What every test gets: its own cache directory, clean settings, fixed seeds; and the engine fixtures."""
+"""What every test gets: its own cache directory, clean settings, fixed seeds; and the engine fixtures.
+
+``--validation`` runs Vulkan under the Khronos validation layer with synchronisation validation: any message fails the
+test that caused it (:mod:`tests.validation`).
+"""
 
 from __future__ import annotations
 
 import os
 import random
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +19,7 @@ import pytest
 
 from nnk import config
 from nnk.errors import NoDeviceError
+from tests import validation
 
 hypothesis.settings.register_profile("dev", max_examples=50, deadline=None)
 hypothesis.settings.register_profile("ci", max_examples=100, deadline=None, derandomize=True, print_blob=True,
@@ -23,9 +28,31 @@ hypothesis.settings.register_profile("deep", max_examples=5000, deadline=None, p
 hypothesis.settings.load_profile(os.environ.get("NNK_TEST_PROFILE", "dev"))
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options of this suite."""
+    parser.addoption("--validation", action="store_true",
+                     help="run Vulkan under the Khronos validation layer; any message fails a test")
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the markers."""
+    """Register the markers; turn validation on before anything uses Vulkan."""
     config.addinivalue_line("markers", "gpu: needs a Vulkan device; set on everything in tests/gpu")
+    if config.getoption("--validation"):
+        validation.start()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Fail a test whose output has a message of the validation layer."""
+    if item.config.getoption("--validation"):
+        validation.flush()
+    report = yield
+    if item.config.getoption("--validation"):
+        found = validation.findings(report.capstdout + report.capstderr)
+        if found and report.passed:
+            report.outcome = "failed"
+            report.longrepr = f"the validation layer reports {', '.join(found)}"
+    return report
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
