@@ -96,6 +96,18 @@ def _add_expressions(commands: Any) -> None:
     _json(parity)
 
 
+def _add_digest(commands: Any) -> None:
+    digest = _command(commands, "digest", "digest", "print a short hash over results, or compare it",
+                      "nnk digest results.npz --check 34494973378969ce")
+    source = digest.add_mutually_exclusive_group(required=True)
+    source.add_argument("file", nargs="?", metavar="FILE",
+                        help="arrays (.npy, .npz, .safetensors), or a Python file with a function outputs(engine)")
+    source.add_argument("--model", metavar="M", help="a fixed run of a model: all-MiniLM-L6-v2")
+    digest.add_argument("--check", metavar="DIGEST", help="fail unless the digest is this one")
+    _device(digest, "auto")
+    _json(digest)
+
+
 def _add_cache(commands: Any) -> None:
     cache = commands.add_parser("cache", help="look at and work on the kernel cache",
                                 description="Look at and work on the kernel cache.",
@@ -148,6 +160,7 @@ def build_parser() -> argparse.ArgumentParser:
     _json(config)
     _add_embed(commands)
     _add_expressions(commands)
+    _add_digest(commands)
     _add_cache(commands)
     return parser
 

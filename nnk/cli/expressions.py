@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
+
+import numpy as np
 
 from nnk.cli.output import print_json, print_table
 from nnk.cli.parser import names_in, parse_shapes, tensor_of
@@ -13,10 +15,11 @@ from nnk.engines.explain import explain as explain_tensor
 from nnk.engines.parity import SUITE, compare, digest, special_values
 from nnk.engines.schedule import Step
 from nnk.engines.select import cpu_engine, get_engine
+from nnk.engines.suite import CASES, anchors
 from nnk.errors import ParityError, ShapeError
 from nnk.expr.node import Tensor
 
-__all__ = ["explain", "lowered_steps", "parity"]
+__all__ = ["explain", "lowered_steps", "parity", "suite_results"]
 
 _DEFAULT_SHAPE = (64, 64)
 
@@ -56,27 +59,56 @@ def explain(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _check(text: str, shapes: dict[str, tuple[int, ...]], engine: Engine, seed: int) -> dict[str, Any]:
-    results = [_tensor(text, shapes, where, seed).numpy() for where in (cpu_engine(), engine)]
-    row: dict[str, Any] = {"expression": text, "cpu": digest(results[0]), "device": digest(results[1]), "equal": True}
+def _row(name: str, cpu: np.ndarray[Any, Any], device: np.ndarray[Any, Any], anchor: str | None) -> dict[str, Any]:
+    """Compare two results of one name with each other, and with the anchor if it has one."""
+    row: dict[str, Any] = {"expression": name, "cpu": digest(cpu), "device": digest(device), "anchor": anchor,
+                           "equal": True}
+    if anchor is not None and anchor != row["cpu"]:
+        row |= {"equal": False, "difference": f"the anchor is {anchor}"}
     try:
-        compare(*results)
+        compare(cpu, device)
     except ParityError as error:
         row |= {"equal": False, "difference": str(error)}
     return row
 
 
+def suite_results(engine: Engine, shapes: dict[str, tuple[int, ...]] | None = None,
+                  seed: int = 0) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
+    """Yield the name and the result of every part of the fixed suite on ``engine``."""
+    for text in SUITE:
+        yield text, _tensor(text, shapes or {}, engine, seed).numpy()
+    for name, build in CASES.items():
+        yield name, build(engine).numpy()
+
+
+def _rows(arguments: argparse.Namespace, engine: Engine) -> Iterator[dict[str, Any]]:
+    shapes = _shapes_of(arguments.shape, arguments.expressions or SUITE)
+    if arguments.expressions:
+        for text in arguments.expressions:
+            cpu, device = (_tensor(text, shapes, where, arguments.seed).numpy() for where in (cpu_engine(), engine))
+            yield _row(text, cpu, device, None)
+        return
+    # Anchors are those of the default shapes and values.
+    known = {} if shapes or arguments.seed else anchors().digests
+    pairs = zip(*(suite_results(where, shapes, arguments.seed) for where in (cpu_engine(), engine)), strict=True)
+    for (name, cpu), (_, device) in pairs:
+        yield _row(name, cpu, device, known.get(name))
+
+
 def parity(arguments: argparse.Namespace) -> int:
-    """Run expressions on the CPU and on a device and print digests and the first differing bits."""
-    texts = arguments.expressions or SUITE
-    shapes = _shapes_of(arguments.shape, texts)
+    """Run expressions on the CPU and on a device; print digests and the first differing bits.
+
+    Without expressions the fixed suite is run, and its results are also held to the anchors.
+    """
     engine = get_engine(arguments.device)
-    rows = [_check(text, shapes, engine, arguments.seed) for text in texts]
+    rows = list(_rows(arguments, engine))
     if arguments.json:
         print_json({"device": engine.device_name, "results": rows})
     else:
-        print_table([(row["cpu"], row["device"], "equal" if row["equal"] else "DIFFERENT", row["expression"])
-                     for row in rows], ("cpu", str(engine), "", "expression"))
+        shown = [name for name in ("cpu", "device", "anchor") if any(row[name] for row in rows)]
+        print_table([(*(row[name] or "" for name in shown), "equal" if row["equal"] else "DIFFERENT",
+                      row["expression"]) for row in rows],
+                    (*({"device": str(engine)}.get(name, name) for name in shown), "", "expression"))
         for row in rows:
             if not row["equal"]:
                 print(f"{row['expression']}: {row['difference']}")

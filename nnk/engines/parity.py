@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,7 @@ import numpy as np
 from nnk.errors import ParityError
 from nnk.expr.node import Tensor
 
-__all__ = ["SUITE", "compare", "digest", "special_values"]
+__all__ = ["SUITE", "compare", "digest", "ordinary_values", "random_words", "special_values"]
 
 #: Expressions of ``nnk parity``: every op, every kernel form.
 SUITE = (
@@ -30,26 +32,51 @@ _SPECIAL = np.array([
     0x42B17218, 0xC2CFF1B5, 0x40490FDB, 0x4B800000, 0x00FFFFFF, 0x33800000], np.uint32)
 
 
+def random_words(count: int, seed: int) -> np.ndarray[Any, Any]:
+    """Return ``count`` random 32-bit words: SplitMix64 (Steele, Lea, Flood 2014) over counters.
+
+    They are integer arithmetic alone and therefore the same with every version of NumPy and every C library, as
+    digests over results need them to be.
+    """
+    with np.errstate(over="ignore"):
+        z = (np.arange(1, count + 1, dtype=np.uint64) + np.uint64(seed << 32)) * np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ z >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ z >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+        return (z >> np.uint64(32) ^ z & np.uint64(0xFFFFFFFF)).astype(np.uint32)
+
+
+def ordinary_values(shape: tuple[int, ...], seed: int) -> np.ndarray[Any, Any]:
+    """Return float32 values of ``shape`` with magnitudes from 2**-7 to 16; equal for equal seeds, everywhere."""
+    words = random_words(math.prod(shape), seed)
+    exponents = np.uint32(120) + (words >> np.uint32(23) & np.uint32(255)) % np.uint32(11)
+    bits = words & np.uint32(0x807FFFFF) | exponents << np.uint32(23)
+    return bits.view(np.float32).reshape(shape)
+
+
 def special_values(shape: tuple[int, ...], seed: int) -> np.ndarray[Any, Any]:
-    """Return float32 values of ``shape``, normal numbers with every eighth a special one; equal for equal seeds.
+    """Return float32 values of ``shape``, ordinary ones with every eighth a special one; equal for equal seeds.
 
     The first row has no NaN or infinity, so that sums and products over it stay finite and informative.
     """
-    rng = np.random.default_rng(seed)
-    values = np.asarray(rng.standard_normal(shape), np.float32)
-    chosen = rng.random(shape) < 0.125
-    bits = rng.choice(_SPECIAL, size=shape)
+    bits = ordinary_values(shape, seed).view(np.uint32)
+    choice = random_words(bits.size, seed ^ 0x5EED).reshape(shape)
+    chosen = choice % np.uint32(8) == 0
     if len(shape) > 1:
         chosen[:1] = False
-    return np.where(chosen, bits, values.view(np.uint32)).astype(np.uint32).view(np.float32)
+    specials = _SPECIAL[(choice >> np.uint32(3)) % np.uint32(_SPECIAL.size)]
+    return np.where(chosen, specials, bits).astype(np.uint32).view(np.float32)
 
 
-def digest(value: Tensor | np.ndarray[Any, Any]) -> str:
+def digest(value: Tensor | np.ndarray[Any, Any] | Mapping[str, Any]) -> str:
     """Return 16 hex digits over shape, dtype and bits of ``value``: equal digests mean equal results.
 
     The hash is BLAKE2b with 8 bytes over the dtype's name, the shape as text, and the row-major little-endian
-    elements. It is stable between versions, engines and machines.
+    elements. Of a mapping it is taken over the lines ``digest name`` in the order of the names. It is stable between
+    versions, engines and machines.
     """
+    if isinstance(value, Mapping):
+        lines = "".join(f"{digest(value[name])} {name}\n" for name in sorted(value))
+        return hashlib.blake2b(lines.encode(), digest_size=8).hexdigest()
     array = value.numpy() if isinstance(value, Tensor) else np.asarray(value)
     data = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
     state = hashlib.blake2b(digest_size=8)

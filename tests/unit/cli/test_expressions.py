@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from nnk.cli import main
 from nnk.engines.cpu import CpuEngine
 from nnk.engines.parity import SUITE
+from nnk.engines.suite import CASES, anchors
 from nnk.generator.version import GENERATOR_VERSION
 from tests import ROOT
 from tests.commands import NO_VULKAN, nnk
@@ -94,10 +96,24 @@ def test_wrong_shapes(option: str, text: str, capsys: pytest.CaptureFixture[str]
 def test_parity_of_the_suite(vulkan: Any, capsys: pytest.CaptureFixture[str]) -> None:
     lines = run(capsys, "parity", "--shape", "x=32,32", "--shape", "w=32,32").splitlines()
     assert lines[0].split() == ["cpu", vulkan.name, "expression"]
-    for text, line in zip(SUITE, lines[1:], strict=True):
+    for text, line in zip([*SUITE, *CASES], lines[1:], strict=True):
         cpu, gpu, verdict, shown = line.split(maxsplit=3)
         assert re.fullmatch("[0-9a-f]{16}", cpu)
         assert (gpu, verdict, shown) == (cpu, "equal", text)
+
+
+def test_parity_holds_the_suite_to_its_anchors(monkeypatch: pytest.MonkeyPatch,
+                                               capsys: pytest.CaptureFixture[str]) -> None:
+    lines = run(capsys, "parity", "--device", "cpu").splitlines()
+    assert lines[0].split() == ["cpu", "cpu", "anchor", "expression"]
+    for line in lines[1:]:
+        cpu, device, anchor, verdict, _ = line.split(maxsplit=4)
+        assert (cpu, device, verdict) == (anchor, anchor, "equal")
+    digests = {**anchors().digests, "log(x)": "0" * 16}
+    monkeypatch.setattr("nnk.cli.expressions.anchors", lambda: dataclasses.replace(anchors(), digests=digests))
+    lines = run(capsys, "parity", "--device", "cpu", code=1).splitlines()
+    assert [line.split()[-1] for line in lines if "DIFFERENT" in line] == ["log(x)"]
+    assert lines[-1] == "log(x): the anchor is 0000000000000000"
 
 
 def test_parity_json(vulkan: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -105,8 +121,9 @@ def test_parity_json(vulkan: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert found["device"] == vulkan.device_name
     assert [row["expression"] for row in found["results"]] == ["x + 1", "x @ w"]
     for row in found["results"]:
-        assert sorted(row) == ["cpu", "device", "equal", "expression"]
+        assert sorted(row) == ["anchor", "cpu", "device", "equal", "expression"]
         assert row["cpu"] == row["device"]
+        assert row["anchor"] is None
         assert row["equal"] is True
 
 

@@ -8,7 +8,7 @@ import pytest
 import nnk
 from nnk import ops
 from nnk.cli.parser import names_in, tensor_of
-from nnk.engines.parity import SUITE, compare, digest, special_values
+from nnk.engines.parity import SUITE, compare, digest, ordinary_values, random_words, special_values
 from nnk.errors import ParityError
 
 
@@ -33,6 +33,14 @@ def test_digest_sees_values_not_layout():
     others = [a.T, a.reshape(6), a.reshape(1, 2, 3), a.astype(np.float64), a + 1, -a * 0 - 0.0]
     assert len({digest(a), *map(digest, others)}) == 7
     assert digest(np.float32([0.0])) != digest(np.float32([-0.0]))
+
+
+def test_digest_of_a_mapping_is_over_names_and_digests():
+    a, b = np.float32([1, 2]), np.int32([[3]])
+    want = hashlib.blake2b(f"{digest(a)} a\n{digest(b)} b c\n".encode(), digest_size=8).hexdigest()
+    assert digest({"b c": b, "a": a}) == digest({"a": nnk.array(a, engine="cpu"), "b c": b}) == want
+    assert len({want, digest({"a": b, "b c": a}), digest({"a": a}), digest({}), digest(a)}) == 5
+    assert digest({"x": {"y": a}}) != digest({"x": a})
 
 
 def test_digest_is_the_same_on_every_engine(cpu, vulkan):
@@ -63,6 +71,28 @@ def test_compare_names_the_first_difference():
 def test_compare_checks_shapes():
     with pytest.raises(ParityError, match=r"Expected equal shapes, got \(2,\) and \(1, 2\)"):
         compare(np.zeros(2, np.float32), np.zeros((1, 2), np.float32))
+
+
+def test_random_words_are_those_of_the_generator():
+    """SplitMix64 with integers of any size."""
+    def word(index, seed):
+        z = (index + (seed << 32)) * 0x9E3779B97F4A7C15 % 2**64
+        z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+        z = (z ^ z >> 27) * 0x94D049BB133111EB % 2**64
+        return z >> 32 ^ z & 0xFFFFFFFF
+
+    assert random_words(50, 7).tolist() == [word(index, 7) for index in range(1, 51)]
+    assert random_words(0, 7).size == 0
+
+
+def test_ordinary_values():
+    values = ordinary_values((100, 7), 3)
+    assert values.dtype == np.float32
+    assert (np.abs(values) >= 2.0**-7).all()
+    assert (np.abs(values) < 16).all()
+    assert 0.4 < (values < 0).mean() < 0.6
+    assert len(np.unique(values)) > 690
+    assert (values != ordinary_values((100, 7), 4)).mean() > 0.99
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (5,), (0, 4), (33, 33), (2, 3, 4)])
