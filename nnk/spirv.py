@@ -15,14 +15,19 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+from nnk._fast import spirvcut
 from nnk.errors import CompileError, FormatError
 
-__all__ = ["FLOAT_MODES", "KERNEL_CAPABILITIES", "Binding", "Interface", "KernelShape", "add_execution_modes",
-           "check_exact", "check_interface", "check_structure", "decorate_no_contraction", "interface_of"]
+__all__ = ["FLOAT_MODES", "GROUP_CAPABILITIES", "KERNEL_CAPABILITIES", "Binding", "Interface", "KernelShape",
+           "add_execution_modes", "check_exact", "check_interface", "check_kernel", "check_structure",
+           "decorate_no_contraction", "interface_of"]
 
 MAGIC = 0x07230203
 HEADER_WORDS = 5
 MIN_VERSION, MAX_VERSION = 0x00010000, 0x00010600
+
+#: The newest version that Vulkan 1.2 takes; kernels are compiled to it.
+KERNEL_VERSION = 0x00010500
 
 #: A kernel of nnk has some thousand words; limits keep damaged data from costing time or memory.
 MAX_BYTES = 16 * 1024 * 1024
@@ -38,8 +43,12 @@ FLOAT_MODES: dict[str, tuple[int, int]] = {
 #: Modes that would change results: flushed denormals, rounding toward zero, fast-math defaults.
 _FORBIDDEN_MODES = frozenset({4460, 4463, 6028})
 
-#: Capabilities that a kernel of the default numerics may declare: Shader, and data movement between invocations.
-KERNEL_CAPABILITIES = frozenset({1, 61, 62, 64, 65})
+#: Capabilities for data movement between invocations, each with the bit of VkSubgroupFeatureFlags that a device needs:
+#: GroupNonUniform, and its votes, ballots and shuffles.
+GROUP_CAPABILITIES = {61: 1, 62: 2, 64: 8, 65: 16}
+
+#: Capabilities that a kernel of the default numerics may declare: Shader and the above.
+KERNEL_CAPABILITIES = frozenset({1, *GROUP_CAPABILITIES})
 
 _OP_EXTENSION, _OP_EXT_INST_IMPORT, _OP_EXT_INST, _OP_MEMORY_MODEL = 10, 11, 12, 14
 _OP_ENTRY_POINT, _OP_EXECUTION_MODE, _OP_CAPABILITY, _OP_EXECUTION_MODE_ID = 15, 16, 17, 331
@@ -95,6 +104,12 @@ _HAS_TYPE_AND_RESULT = frozenset({1, 12, *range(41, 47), *range(48, 53), 54, 55,
                                   *range(333, 367), 400})
 _HAS_RESULT = frozenset({7, 11, *range(19, 39), 73, 248})
 
+#: Debug lines may stand anywhere.
+_ANYWHERE = {8: 255, 317: 255}
+
+_SECTION_TABLE = bytes({**{op: n + 1 for op, n in _SECTIONS.items()}, **_ANYWHERE}.get(op, 0) for op in range(6144))
+_RESULT_TABLE = bytes(2 if op in _HAS_TYPE_AND_RESULT else int(op in _HAS_RESULT) for op in range(6144))
+
 
 @dataclass(frozen=True, slots=True)
 class Binding:
@@ -107,21 +122,30 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """What a kernel expects from the pipeline around it. ``push_bytes`` counts from offset 0."""
+    """What a kernel expects from the pipeline around it. ``push_bytes`` counts from offset 0.
+
+    ``version`` is that of SPIR-V, as (major, minor).
+    """
 
     entry_point: str
     local_size: tuple[int, int, int]
     bindings: tuple[Binding, ...]
     push_bytes: int
     capabilities: frozenset[int]
+    extensions: frozenset[str] = frozenset()
+    version: tuple[int, int] = (1, 0)
 
 
 class KernelShape(Protocol):
     """The part of a ``KernelMeta`` that a module must agree with."""
 
     @property
-    def binding_count(self) -> int:
-        """Number of storage buffers in set 0."""
+    def n_inputs(self) -> int:
+        """Number of input buffers, the first bindings."""
+
+    @property
+    def n_outputs(self) -> int:
+        """Number of output buffers, which follow."""
 
     @property
     def param_words(self) -> int:
@@ -160,21 +184,11 @@ class _Module:
         if words[4]:
             raise _bad(f"expected the reserved word 0, got {words[4]}", 4, "schema")
         self.words, self.version, self.bound = words, words[1], words[3]
-        self.ops: list[int] = []
-        self.starts: list[int] = []
-        self._cut()
-
-    def _cut(self) -> None:
-        words, end, at = self.words, len(self.words), HEADER_WORDS
-        add_op, add_start = self.ops.append, self.starts.append
-        while at < end:
-            head = words[at]
-            if head < 0x10000:
-                raise _bad(f"instruction {head} has no length", at)
-            add_op(head & 0xFFFF)
-            add_start(at)
-            at += head >> 16
-        if at != end:
+        self.ops, self.starts, at = spirvcut.cut(words)
+        end = len(words)
+        if at < end:
+            raise _bad(f"instruction {words[at]} has no length", at)
+        if at > end:
             raise _bad(f"the last instruction ends at byte {4 * at}, the module at {4 * end}", self.starts[-1])
 
     def operands(self, start: int, minimum: int) -> array[int]:
@@ -383,48 +397,12 @@ def check_structure(spirv: bytes) -> None:
         If something is out of place.
     """
     module = _read(spirv)
-    words, bound = module.words, module.bound
-    defined = bytearray(bound)
-    section = 0
-    open_function = False
-    entry_points = 0
-    for op, start in zip(module.ops, module.starts, strict=True):
-        if op == _OP_FUNCTION:
-            if open_function:
-                raise _bad("a function begins inside of another", start)
-            section, open_function = _SECTION_TYPES + 1, True
-        elif op == _OP_FUNCTION_END:
-            if not open_function:
-                raise _bad("a function ends that has not begun", start)
-            open_function = False
-        elif section <= _SECTION_TYPES:
-            place = _SECTIONS.get(op)
-            if place is None:
-                if op not in (8, _OP_EXT_INST, 317):
-                    raise _bad(f"instruction {op} stands outside of a function", start)
-            elif place < section:
-                raise _bad(f"instruction {op} comes after those of a later section", start)
-            else:
-                section = place
-                entry_points += op == _OP_ENTRY_POINT
-        elif not open_function and op not in (8, 317):
-            raise _bad(f"instruction {op} stands between functions", start)
-        if op in _HAS_TYPE_AND_RESULT:
-            result = module.result_id(start)
-            kind = words[start + 1]
-            if kind >= bound or not defined[kind]:
-                raise _bad(f"the type %{kind} is not defined", start)
-        elif op in _HAS_RESULT:
-            result = module.operands(start, 1)[0]
-        else:
-            continue
-        if not 0 < result < bound:
-            raise _bad(f"the id %{result} is not within the bound {bound}", start)
-        if defined[result]:
-            raise _bad(f"the id %{result} is defined twice", start)
-        defined[result] = 1
-    if open_function or section <= _SECTION_TYPES or not entry_points:
-        raise _bad("expected an entry point and whole functions", len(words))
+    problem = spirvcut.find_problem(module.words, _SECTION_TABLE, _RESULT_TABLE, bytearray(module.bound))
+    if problem is not None:
+        raise _bad(*problem)
+    for op, name in ((_OP_MEMORY_MODEL, "memory model"), (_OP_ENTRY_POINT, "entry point")):
+        if module.ops.count(op) != 1:
+            raise _bad(f"expected one {name}, got {module.ops.count(op)}", HEADER_WORDS)
 
 
 class _InterfaceReader:
@@ -433,6 +411,7 @@ class _InterfaceReader:
     def __init__(self, module: _Module) -> None:
         self.module = module
         self.capabilities: set[int] = set()
+        self.extensions: set[str] = set()
         self.entry: tuple[int, str] | None = None
         self.local_size: tuple[int, int, int] | None = None
         self.types: dict[int, tuple[int, array[int]]] = {}
@@ -461,6 +440,8 @@ class _InterfaceReader:
                 self.variables.append((operands[0], operands[1], operands[2], start))
             elif op == _OP_CAPABILITY:
                 self.capabilities.add(module.operands(start, 1)[0])
+            elif op == _OP_EXTENSION:
+                self.extensions.add(module.text(module.operands(start, 1), start))
             elif op == _OP_ENTRY_POINT:
                 self._entry_point(module.operands(start, 3), start)
             elif op in (_OP_EXECUTION_MODE, _OP_EXECUTION_MODE_ID):
@@ -522,6 +503,8 @@ class _InterfaceReader:
                 continue
             if storage != _STORAGE_BUFFER:
                 raise _bad(f"expected storage buffers only, got storage class {storage} for %{variable}", start)
+            if self.types.get(operands[2], (0,))[0] != _OP_TYPE_STRUCT:
+                raise _bad(f"expected one storage buffer, got a variable %{variable} that is no struct", start)
             where = (self.decorations.get((variable, _DECORATION_DESCRIPTOR_SET), 0),
                      self.decorations.get((variable, _DECORATION_BINDING), 0))
             readonly = ((variable, _DECORATION_NON_WRITABLE) in self.decorations
@@ -533,6 +516,8 @@ class _InterfaceReader:
             bindings=tuple(Binding(*where, readonly) for where, readonly in sorted(bindings.items())),
             push_bytes=push_bytes,
             capabilities=frozenset(self.capabilities),
+            extensions=frozenset(self.extensions),
+            version=(self.module.version >> 16, self.module.version >> 8 & 0xFF),
         )
 
 
@@ -557,29 +542,40 @@ def check_interface(spirv: bytes, meta: KernelShape, capabilities: Collection[in
     meta : KernelMeta
         What the kernel needs.
     capabilities
-        SPIR-V capabilities that the kernel may declare.
+        SPIR-V capabilities that the kernel may declare and the device has.
 
     Raises
     ------
     FormatError
-        If bindings, parameters, workgroup size, entry point or capabilities differ, or the bytes are not a module.
+        If number or kinds of bindings, parameters, workgroup size, entry point or capabilities differ, the module is
+        newer than Vulkan 1.2 takes or needs an extension, or the bytes are not a module.
     """
     found = interface_of(spirv)
+    newest = KERNEL_VERSION >> 16, KERNEL_VERSION >> 8 & 0xFF
+    kinds = ["read"] * meta.n_inputs + ["write"] * meta.n_outputs + ["read"] * meta.params_in_buffer
+    bindings = [(0, index, kind) for index, kind in enumerate(kinds)]
+    rows = [
+        ("entry point", "main", found.entry_point),
+        ("workgroup size", meta.local_size, found.local_size),
+        ("bindings", bindings, [(b.set, b.binding, "read" if b.readonly else "write") for b in found.bindings]),
+        ("push constant bytes", 0 if meta.params_in_buffer else 4 * meta.param_words, found.push_bytes),
+        ("capabilities", sorted(found.capabilities.intersection(capabilities)), sorted(found.capabilities)),
+        ("extensions", [], sorted(found.extensions)),
+        ("version", min(newest, found.version), found.version),
+    ]
+    for field, expected, got in rows:
+        if expected != got:
+            raise FormatError(f"The SPIR-V module does not fit its kernel: expected {field} {expected}, got {got}",
+                              offset=0, field=field)
 
-    def differ(field: str, expected: object, got: object) -> FormatError:
-        return FormatError(f"The SPIR-V module does not fit its kernel: expected {field} {expected}, got {got}",
-                           offset=0, field=field)
 
-    if found.entry_point != "main":
-        raise differ("entry point", "'main'", repr(found.entry_point))
-    if found.local_size != meta.local_size:
-        raise differ("workgroup size", meta.local_size, found.local_size)
-    where = [(binding.set, binding.binding) for binding in found.bindings]
-    if where != [(0, index) for index in range(meta.binding_count)]:
-        raise differ("bindings", f"0 to {meta.binding_count - 1} in set 0", where)
-    push_bytes = 0 if meta.params_in_buffer else 4 * meta.param_words
-    if found.push_bytes != push_bytes:
-        raise differ("push constant bytes", push_bytes, found.push_bytes)
-    unknown = sorted(found.capabilities.difference(capabilities))
-    if unknown:
-        raise differ("capabilities", f"within {sorted(capabilities)}", unknown)
+def check_kernel(spirv: bytes, meta: KernelShape, capabilities: Collection[int] = KERNEL_CAPABILITIES) -> None:
+    """Check everything that can be told of a module before a driver sees it: structure, then interface.
+
+    Raises
+    ------
+    FormatError
+        As for :func:`check_structure` and :func:`check_interface`, whose parameters these are.
+    """
+    check_structure(spirv)
+    check_interface(spirv, meta, capabilities)

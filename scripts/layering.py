@@ -26,7 +26,7 @@ ALLOWED: dict[str, frozenset[str]] = {
         "config": "errors",
         "ops": "errors",
         "numerics": "errors ops",
-        "spirv": "errors",
+        "spirv": "errors _fast",
         "kvrecord": "errors _fast",
         "exprspec": "errors _fast expr",
         "_fast": "errors ops",

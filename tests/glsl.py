@@ -16,9 +16,8 @@ def meta_of(n_inputs: int, n_outputs: int, param_words: int) -> KernelMeta:
                       vec_width=1, prec_sig=0, pc_base_fixed=1, fold_out=0, fold_per_thread_row=0)
 
 
-@lru_cache
-def build(body: str, n_inputs: int = 1, n_outputs: int = 1, param_words: int = 1) -> tuple[bytes, KernelMeta]:
-    """Return module and meta of a kernel that runs ``body`` for every i below its first parameter.
+def text_of(body: str, n_inputs: int = 1, n_outputs: int = 1, param_words: int = 1) -> str:
+    """Return the GLSL of such a kernel, which runs ``body`` for every i below its first parameter.
 
     Inputs are float arrays b0, b1, ...; outputs o0, o1, ...; parameters the uint array w.
     """
@@ -30,10 +29,18 @@ def build(body: str, n_inputs: int = 1, n_outputs: int = 1, param_words: int = 1
         lines.append(f"layout(std430, binding = {n_inputs + n_outputs}) readonly buffer P {{ uint w[]; }};")
     else:
         lines.append(f"layout(push_constant) uniform P {{ uint w[{param_words}]; }};")
-    lines += ["void main() {",
-              "  for (uint i = gl_GlobalInvocationID.x; i < w[0]; i += gl_NumWorkGroups.x * 256u) {", f"    {body}",
-              "  }", "}"]
-    module = spirv.decorate_no_contraction(shaderc.compile_glsl("\n".join(lines), "test"))
+    return "\n".join([
+        *lines, "void main() {",
+        "  for (uint i = gl_GlobalInvocationID.x; i < w[0]; i += gl_NumWorkGroups.x * 256u) {", f"    {body}",
+        "  }", "}"])
+
+
+@lru_cache
+def build(body: str, n_inputs: int = 1, n_outputs: int = 1, param_words: int = 1) -> tuple[bytes, KernelMeta]:
+    """Return module and meta of the kernel of :func:`text_of`."""
+    meta = meta_of(n_inputs, n_outputs, param_words)
+    source = text_of(body, n_inputs, n_outputs, param_words)
+    module = spirv.decorate_no_contraction(shaderc.compile_glsl(source, "test"))
     spirv.check_exact(module)
     spirv.check_interface(module, meta)
     return module, meta

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
 from nnk.errors import NoDeviceError
+from nnk.spirv import GROUP_CAPABILITIES, KERNEL_CAPABILITIES
 from nnk.vk.loader import HINTS, ffi, lib
 from nnk.vk.result import check
 
@@ -43,7 +44,8 @@ class DeviceInfo:
 
     ``index`` is its place in :func:`physical_devices`; ``memory_bytes`` the size of its largest device-local heap;
     ``limits`` has Vulkan's names. ``float_controls`` has the names of ``nnk.spirv.FLOAT_MODES`` that the device
-    guarantees; ``pipeline_cache_uuid`` changes with everything that makes the driver's pipelines. ``tier`` is the
+    guarantees; ``subgroup_operations`` are the bits of VkSubgroupFeatureFlags that hold in compute shaders;
+    ``pipeline_cache_uuid`` changes with everything that makes the driver's pipelines. ``tier`` is the
     numerics tier (docs/numerics.md, R10); ``T1'`` holds by self-test only.
     """
 
@@ -62,6 +64,7 @@ class DeviceInfo:
     limits: dict[str, int | tuple[int, ...]] = field(repr=False)
     float_controls: frozenset[str] = frozenset()
     pipeline_cache_uuid: str = field(default="0" * 32, repr=False)
+    subgroup_operations: int = field(default=0, repr=False)
 
     @property
     def tier(self) -> str:
@@ -69,6 +72,12 @@ class DeviceInfo:
         if not {"rounding_rte", "signed_zero_inf_nan_preserve"} <= self.float_controls:
             return "T3"
         return "T1" if "denorm_preserve" in self.float_controls else "T1'"
+
+    @property
+    def spirv_capabilities(self) -> frozenset[int]:
+        """Capabilities that a kernel may declare on this device: those of kernels that the device has."""
+        return frozenset(capability for capability in KERNEL_CAPABILITIES
+                         if not (bit := GROUP_CAPABILITIES.get(capability, 0)) or self.subgroup_operations & bit)
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as plain data for JSON."""
@@ -209,6 +218,8 @@ def _describe(index: int, handle: Any) -> DeviceInfo:
         limits=limits,
         float_controls=frozenset(name for name, is_set in modes.items() if is_set),
         pipeline_cache_uuid=bytes(properties.pipelineCacheUUID).hex(),
+        subgroup_operations=(int(chain["subgroup"].supportedOperations)
+                             if chain["subgroup"].supportedStages & lib.VK_SHADER_STAGE_COMPUTE_BIT else 0),
     )
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from nnk import spirv
 from nnk._fast import shaderc
 from nnk.errors import CompileError, FormatError
-from tests.glsl import build, meta_of
+from tests.glsl import build, meta_of, text_of
 
 MODES = tuple(spirv.FLOAT_MODES)
 HEAD = """#version 450
@@ -271,10 +271,49 @@ def test_workgroup_size_entry_point_and_capabilities_must_fit(small: bytes) -> N
     entry = next(operands for op, operands in rows if op == 15)
     for module, field in ((replaced(16, [*local[:2], 128, 1, 1]), "workgroup size"),
                           (replaced(15, [*entry[:2], int.from_bytes(b"nain", "little"), *entry[3:]]), "entry point"),
-                          (replaced(17, [9]), "capabilities")):
+                          (replaced(17, [9]), "capabilities"),
+                          (replaced(17, [61]), "capabilities")):
         with pytest.raises(FormatError, match=f"expected {field}"):
-            spirv.check_interface(module, meta)
+            spirv.check_interface(module, meta, capabilities={1})
     spirv.check_interface(replaced(17, [9]), meta, capabilities={9})
+    spirv.check_interface(replaced(17, [61]), meta)
+
+
+def test_kinds_of_bindings_must_fit() -> None:
+    """An input that the kernel could write, and an output that it cannot, belong to another kernel."""
+    body = "o0[i] = b0[i];"
+    for good, bad in (("readonly buffer B0", "buffer B0"), ("buffer O0", "readonly buffer O0")):
+        source = text_of(body).replace(good, bad)
+        module = shaderc.compile_glsl(source if bad == "buffer B0" else source.replace(body, ""), "test")
+        with pytest.raises(FormatError, match="does not fit its kernel: expected bindings"):
+            spirv.check_interface(module, meta_of(1, 1, 1))
+    with pytest.raises(FormatError, match="expected one storage buffer, got a variable"):
+        spirv.check_interface(shaderc.compile_glsl(text_of("o0[i] = b0[1].b[i];").replace(
+            "readonly buffer B0 { float b0[]; }", "readonly buffer B0 { float b[]; } b0[2]"), "test"), meta_of(1, 1, 1))
+
+
+def test_extensions_and_versions_must_fit(small: bytes) -> None:
+    rows, head = instructions(small), words(small)[:5]
+    name = list(struct.unpack("<6I", b"SPV_KHR_float_controls\0\0"))
+    with pytest.raises(FormatError, match="expected extensions"):
+        spirv.check_interface(join(head, [rows[0], (10, name), *rows[1:]]), meta_of(1, 1, 2))
+    assert spirv.interface_of(small).version == (1, 5)
+    head[1] = 0x00010600
+    with pytest.raises(FormatError, match=r"expected version \(1, 5\), got \(1, 6\)"):
+        spirv.check_interface(join(head, rows), meta_of(1, 1, 2))
+    head[1] = 0x00010300
+    spirv.check_interface(join(head, rows), meta_of(1, 1, 2))
+
+
+def test_a_kernel_is_checked_as_a_whole(small: bytes) -> None:
+    spirv.check_kernel(small, meta_of(1, 1, 2))
+    rows, head = instructions(small), words(small)[:5]
+    with pytest.raises(FormatError, match="whole functions"):
+        spirv.check_kernel(join(head, rows[:-1]), meta_of(1, 1, 2))
+    with pytest.raises(FormatError, match="push constant bytes"):
+        spirv.check_kernel(small, meta_of(1, 1, 3))
+    with pytest.raises(FormatError, match="capabilities"):
+        spirv.check_kernel(small, meta_of(1, 1, 2), {61})
 
 
 # ---- structure -------------------------------------------------------------------------------------------------------
@@ -322,6 +361,8 @@ def test_structure_errors(small: bytes) -> None:
         ([*rows[:add + 1], *rows[add:]], "defined twice"),
         ([*rows[:function], (17, [1]), *rows[function:]], "later section"),
         ([*rows[:function], (61, [1, 2, 3]), *rows[function:]], "outside of a function"),
+        ([row for row in rows if row[0] != 14], "one memory model, got 0"),
+        ([row for row in rows if row[0] != 15], "one entry point, got 0"),
         ([*rows[:add], (129, [head[3], 1, 1, 1]), *rows[add:]], "is not defined"),
         ([*rows[:add], (129, [rows[add][1][0], head[3], 1, 1]), *rows[add:]], "within the bound"),
     ]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from nnk.errors import NoDeviceError
+from nnk.spirv import KERNEL_CAPABILITIES
 from nnk.vk import instance
 from nnk.vk.instance import DeviceInfo
 from tests.fakevulkan import info_of
@@ -53,6 +56,14 @@ def test_handle_of_a_device_that_went_away(devices: list[DeviceInfo]) -> None:
 ])
 def test_tier(controls: set[str], tier: str) -> None:
     assert info_of(0, "x", "cpu", controls).tier == tier
+
+
+def test_capabilities_are_those_that_the_device_has() -> None:
+    device = info_of(0, "x", "cpu")
+    assert device.spirv_capabilities == {1}
+    everything = dataclasses.replace(device, subgroup_operations=0xFFFF)
+    assert everything.spirv_capabilities == KERNEL_CAPABILITIES
+    assert dataclasses.replace(device, subgroup_operations=1 | 16).spirv_capabilities == {1, 61, 65}
 
 
 def test_limit_is_one_number() -> None:
