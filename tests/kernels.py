@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import random
 import struct
+from pathlib import Path
+
+from nnk.cache.container import FORMAT_CHECK
 
 
 def key(number: int, *, version: int = 1, suffix: str = "") -> str:
@@ -15,3 +18,12 @@ def spirv(number: int, *, words: int = 20) -> bytes:
     """Return ``words`` words that start like SPIR-V."""
     rest = random.Random(number).randbytes(4 * (words - 5))
     return struct.pack("<5I", 0x07230203, 0x00010500, number & 0xFFFFFFFF, 1, 0) + rest
+
+
+def make_newer(path: Path) -> bytes:
+    """Turn a cache file into one of the next version of KVRecord; return its content."""
+    data = bytearray(path.read_bytes())
+    data[0x1a] = 3
+    data[data.index(FORMAT_CHECK)] ^= 1
+    path.write_bytes(data)
+    return bytes(data)

@@ -40,7 +40,8 @@ __all__ = ["FORMAT_VERSION", "HISTORY", "Snapshot", "head_bytes", "layout"]
 #: Layout of the container. A reader leaves a file of a newer one alone.
 FORMAT_VERSION = 1
 
-#: The field `format_check` repeats both versions as a hash. A flipped bit in a version does not make a newer file then.
+#: The field `format_check` repeats both versions as a hash. A version is believed only as long as it agrees: a flipped
+#: bit does not make a newer file. A newer format changes the field or leaves it out.
 FORMAT_CHECK = xxhash.xxh3_64_digest(struct.pack(">QQ", 2, FORMAT_VERSION))[::-1]
 
 #: A table that is larger is damage: it would be that of a million kernels.
@@ -53,7 +54,7 @@ MAX_SMALL_BYTES = 8 * 1024 * 1024
 MAX_SALVAGE_BYTES = 512 * 1024 * 1024
 
 #: What the numbers of the field `history` count, over all processes, each time one of them saves.
-HISTORY = ("hits", "misses", "puts", "damaged", "evicted", "saves")
+HISTORY = ("hits", "misses", "puts", "damaged", "evicted", "saves", "compiles", "healed")
 
 _UINT, _STR, _UINT_ARRAY = 0, 1, 2
 _SENTINEL_END = 34
@@ -173,14 +174,9 @@ class Snapshot:
             self._salvage(str(exc))
 
     def _is_flipped(self, found: int, supported: int) -> bool:
-        """Say whether a version is damage: older than any, or one bit off while `format_check` still names ours.
-
-        The next version is never taken for damage, not even where it is one bit off: a newer file is left alone.
-        """
+        """Say whether a version is damage: older than any, or another one while `format_check` still names ours."""
         if found < supported:
             return True
-        if found == supported + 1 or (found ^ supported).bit_count() != 1:
-            return False
         head = _pread(self._fd, 4096, 0)    # the field stands near the start of the table
         at = head.find(b"format_check\0")
         if at < 0 or len(head) < at + 21:
@@ -204,6 +200,8 @@ class Snapshot:
         if version != FORMAT_VERSION:
             raise FormatVersionError(f"Expected nnk_format_version {FORMAT_VERSION}, got {version}",
                                      field="nnk_format_version", found=version, supported=FORMAT_VERSION)
+        if self._uint(b"format_check") not in (None, int.from_bytes(FORMAT_CHECK, "little")):
+            self.problems.append("the field `format_check` does not agree with the versions")
         for name in ("generator_version", "compiler"):
             place = self._place(name.encode(), b"", _STR)
             if place is None:
@@ -213,8 +211,10 @@ class Snapshot:
                 setattr(self, name, self._value(place).decode("utf-8", "backslashreplace"))
 
         place = self._place(b"history", b"", _UINT_ARRAY)
-        if place is not None and place[1] == 8 * len(HISTORY):
-            self.history = struct.unpack(f"<{len(HISTORY)}Q", self._value(place))
+        if place is not None and place[1] <= 4096:
+            # Another version of nnk may count less, or more at the end.
+            numbers = [number for number, in struct.iter_unpack("<Q", self._value(place))]
+            self.history = tuple((numbers + [0] * len(HISTORY))[:len(HISTORY)])
 
     def _place(self, prefix: bytes, key: bytes, kind: int) -> tuple[int, int] | None:
         """Return (position, length) of a value."""
@@ -329,6 +329,11 @@ class Snapshot:
         """Return the day of the kernel's last use, 0 if it is unknown."""
         about = self._short(b"about.", key.encode(), ABOUT_BYTES)
         return int.from_bytes(about[8:16], "little")
+
+    def identity(self, key: str) -> bytes:
+        """Return the kernel's identity as the file says it, unproven; empty if there is none."""
+        about = self._short(b"about.", key.encode(), ABOUT_BYTES)
+        return about[16:].strip(b"\0") and about[16:]
 
     def item(self, key: str) -> Item | None:
         """Return the kernel as an item to write, read and checked once now and once more when it is written."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import struct
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -16,7 +17,8 @@ import xxhash
 
 from nnk.errors import CacheError, RecordError
 
-__all__ = ["Entry", "Item", "about_of", "check_key", "check_of", "check_spirv", "item_of", "read_about"]
+__all__ = ["Entry", "Item", "about_of", "base_key", "check_key", "check_of", "check_spirv", "collision_key", "item_of",
+           "read_about", "today"]
 
 SPIRV_MAGIC = struct.pack("<I", 0x07230203)
 SPIRV_HEADER_BYTES = 20
@@ -31,7 +33,14 @@ MAC_BYTES = 32
 _ABOUT = struct.Struct("<8sQ16s")
 ABOUT_BYTES = 32
 
+SECONDS_PER_DAY = 86400
+
 _NO_IDENTITY = bytes(IDENTITY_BYTES)
+
+
+def today() -> int:
+    """Return the day of use that is now: days since 1970 (UTC)."""
+    return int(time.time() // SECONDS_PER_DAY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +78,17 @@ def check_key(key: str) -> None:
     """Raise ``CacheError`` if ``key`` is no kernel key."""
     if not isinstance(key, str) or not KEY.fullmatch(key):
         raise CacheError(f"Expected a kernel key such as `v1.0123456789abcdef#x`, got {key!r:.80}")
+
+
+def collision_key(key: str, identity: bytes) -> str:
+    """Return the key of a kernel whose own key is taken by a kernel of another identity."""
+    stem, mark, suffix = key.partition("#")
+    return f"{stem}@{identity.hex()}{mark}{suffix}"
+
+
+def base_key(key: str, identity: bytes) -> str:
+    """Return the key that is asked for, of a kernel that may be stored under its collision key."""
+    return key.replace(f"@{identity.hex()}", "") if identity else key
 
 
 def check_spirv(spirv: bytes) -> None:

@@ -12,7 +12,7 @@ import threading
 from pathlib import Path
 
 from nnk.cache.entry import KEY
-from nnk.cache.files import open_private, open_regular
+from nnk.cache.files import make_folder, open_private, open_regular
 
 __all__ = ["Marks", "suspects_of"]
 
@@ -78,6 +78,7 @@ class Marks:
     def _make(self) -> None:
         self._file = self._path.with_name(f"{_prefix(self._path)}{os.getpid()}-{os.urandom(4).hex()}")
         with contextlib.suppress(OSError):
+            make_folder(self._path.parent)      # kernels may come from a read-only file elsewhere
             self._fd = open_private(self._file)
             if not _try_lock(self._fd):
                 os.unlink(self._file)

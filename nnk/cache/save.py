@@ -14,12 +14,12 @@ from pathlib import Path
 
 from nnk.cache import files
 from nnk.cache.container import HISTORY, Snapshot, head_bytes, layout
-from nnk.cache.entry import Entry, Item, item_of
+from nnk.cache.entry import Entry, Item, collision_key, item_of
 from nnk.cache.location import shown
 from nnk.cache.lock import locked
 from nnk.errors import CacheError, RecordError
 
-__all__ = ["Change", "Outcome", "collision_key", "keep_recent", "newest_version", "save", "stored_items"]
+__all__ = ["Change", "Outcome", "collides", "keep_recent", "newest_version", "save", "stored_items"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +45,20 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a save did. ``size_bytes`` is that of the new file, 0 if the file needed no change."""
+    """What a save did. ``size_bytes`` is that of the new file, 0 if the file needed no change.
+
+    ``damage`` is what it found damaged, ``healed`` the number of damaged or rejected parts that are gone now.
+    """
 
     size_bytes: int = 0
     damage: tuple[str, ...] = ()
     evicted: int = 0
+    healed: int = 0
 
 
-def collision_key(key: str, identity: bytes) -> str:
-    """Return the key of a kernel whose own key is taken by a kernel of another identity."""
-    stem, mark, suffix = key.partition("#")
-    return f"{stem}@{identity.hex()}{mark}{suffix}"
+def collides(there: Entry | Item, identity: bytes) -> bool:
+    """Say whether an entry is another kernel under the same key. One without an identity gives its place away."""
+    return bool(there.identity and identity and there.identity != identity)
 
 
 def stored_items(old: Snapshot, drop: AbstractSet[str] = frozenset()) -> tuple[dict[str, Item], list[str]]:
@@ -100,7 +103,7 @@ def _merged(items: dict[str, Item], change: Change) -> dict[str, Item]:
         merged[key] = item if day == item.day else replace(item, day=day)
     for key, entry in change.put.items():
         there = merged.get(key)
-        if there is not None and there.identity and entry.identity and there.identity != entry.identity:
+        if there is not None and collides(there, entry.identity):
             key = collision_key(key, entry.identity)
         merged[key] = item_of(key, entry)
     return merged
@@ -135,11 +138,12 @@ def _publish(path: Path, old: Snapshot, change: Change) -> Outcome:
         kept, evicted = keep_recent(kept, room_bytes=room, recency=change.recency)
     if damage:
         files.set_aside(path)
-    more = {**change.counts, "evicted": evicted, "saves": 1}
+    healed = len(damage) + sum(key in old for key in change.drop)
+    more = {**change.counts, "evicted": evicted, "saves": 1, "healed": healed}
     more["damaged"] = max(more.get("damaged", 0), len(damage))
     history = [before + more.get(name, 0) for name, before in zip(HISTORY, old.history, strict=True)]
     size = files.publish(path, layout(kept, generator_version=version, compiler=compiler, history=history))
-    return Outcome(size, tuple(damage), evicted)
+    return Outcome(size, tuple(damage), evicted, healed)
 
 
 def save(path: Path, change: Change, *, timeout_s: float) -> Outcome:

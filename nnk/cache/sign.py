@@ -9,7 +9,7 @@ import os
 import stat
 from pathlib import Path
 
-from nnk.cache.entry import MAC_BYTES, Entry
+from nnk.cache.entry import MAC_BYTES, Entry, base_key
 from nnk.cache.location import shown
 from nnk.errors import ConfigError
 
@@ -55,10 +55,8 @@ def mac_of(secret: bytes, key: str, spirv: bytes, identity: bytes) -> bytes:
     An entry that moved to its collision key keeps its signature: it is that of the key asked for.
     """
     import hashlib
-    if identity:
-        key = key.replace(f"@{identity.hex()}", "")
     mac = hashlib.blake2b(key=secret, digest_size=MAC_BYTES, person=b"nnk kernel")
-    for part in (key.encode(), identity, spirv):
+    for part in (base_key(key, identity).encode(), identity, spirv):
         mac.update(len(part).to_bytes(8, "little"))
         mac.update(part)
     return mac.digest()

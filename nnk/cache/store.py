@@ -20,8 +20,7 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -29,14 +28,15 @@ from typing import Self
 from nnk import config
 from nnk.cache import files
 from nnk.cache.container import Snapshot
-from nnk.cache.entry import IDENTITY_BYTES, Entry, check_key, check_spirv
+from nnk.cache.entry import IDENTITY_BYTES, Entry, check_key, check_spirv, collision_key, today
 from nnk.cache.location import cache_path, extra_paths, shown
 from nnk.cache.quarantine import Marks, suspects_of
-from nnk.cache.save import Change, Outcome, collision_key, save
+from nnk.cache.save import Change, Outcome, collides, save
 from nnk.cache.sign import is_signed, mac_of, read_secret
+from nnk.cache.stats import COUNTED, TOLD, CacheStats
 from nnk.errors import CacheError, CacheWarning, RecordError
 
-__all__ = ["CacheStats", "KernelCache"]
+__all__ = ["KernelCache"]
 
 _log = config.logger("nnk.cache")
 
@@ -52,41 +52,6 @@ WRITE_BUDGET_BYTES = 10**6
 
 #: After a save that failed, the next automatic one waits this long. An explicit flush does not.
 RETRY_AFTER_S = 30.0
-
-SECONDS_PER_DAY = 86400
-
-
-@dataclass(frozen=True, slots=True)
-class CacheStats:
-    """What a cache object did since it was made, and what its file holds.
-
-    ``hits``, ``misses`` and ``puts`` count calls. ``entries`` counts kernels that `get` could return without the
-    extra files; ``pending`` those of them that are not in the file yet. ``bytes`` is the size of the file.
-    ``damaged`` counts entries and tables that failed a check, ``unchecked`` look-ups of kernels without a check (or,
-    where a secret is set, without the right signature), ``evicted``
-    kernels that left for lack of room. ``flushes`` counts writes of the file, ``written_bytes`` their bytes.
-    """
-
-    hits: int = 0
-    misses: int = 0
-    puts: int = 0
-    entries: int = 0
-    pending: int = 0
-    bytes: int = 0
-    damaged: int = 0
-    unchecked: int = 0
-    evicted: int = 0
-    flushes: int = 0
-    written_bytes: int = 0
-
-
-_COUNTED = ("hits", "misses", "puts", "damaged", "unchecked", "evicted", "flushes", "written_bytes")
-
-_TOLD = ("hits", "misses", "puts", "damaged")
-
-
-def _today() -> int:
-    return int(time.time() // SECONDS_PER_DAY)
 
 
 class KernelCache:
@@ -117,15 +82,16 @@ class KernelCache:
         self._max_bytes: int = config.get("cache_max_mb") * 10**6
         self._timeout_s: float = config.get("lock_timeout_s")
         self._compiler = ""
-        self._counts = dict.fromkeys(_COUNTED, 0)
-        self._told = dict.fromkeys(_TOLD, 0)    # what of them is in the file's history
+        self._counts = dict.fromkeys(COUNTED, 0)
+        self._told = dict.fromkeys(TOLD, 0)    # what of them is in the file's history
         self._marks = Marks(self.path)
         self._secret = read_secret(config.get("cache_key_file"))
         self._extra: list[Snapshot] | None = None
         self._snapshot: Snapshot | None = None
         self._pending: dict[str, Entry] = {}
         self._memory: dict[str, Entry] = {}     # not to be written: read-only, newer file, or the parent's to write
-        self._dropped: set[str] = set()
+        self._dropped: set[str] = set()         # to be removed from the file
+        self._distrusted: set[str] = set()      # all that were ever dropped: the extra files keep theirs
         self._used: dict[str, int] = {}         # key -> number of its last use in this process
         self._clock = itertools.count()
         self._touched: set[str] = set()         # keys whose day in the file is to move
@@ -152,8 +118,8 @@ class KernelCache:
         key : str
             ``v<generator version>.<structure key><suffix>``.
         identity : bytes, optional
-            128 bits over everything that the kernel's meaning depends on. An entry that carries another identity is a
-            collision of keys and not returned.
+            128 bits over everything that the kernel's meaning depends on. An entry that carries another identity, or
+            none, is not returned.
 
         Raises
         ------
@@ -162,20 +128,19 @@ class KernelCache:
         """
         check_key(key)
         with self._lock:
-            entry = self._find(key, identity)
-            if entry is None:
-                self._counts["misses"] += 1
-                return None
-            self._counts["hits"] += 1
-            return entry.spirv
+            found = self._find(key, identity)
+            self._counts["misses" if found is None else "hits"] += 1
+            return None if found is None else found[1].spirv
 
-    def __contains__(self, key: object) -> bool:
+    def has(self, key: str, *, identity: bytes = b"") -> bool:
         """Say whether :meth:`get` would return the kernel; nothing is counted and no use is noted."""
-        if not isinstance(key, str):
-            return False
         check_key(key)
         with self._lock:
-            return self._find(key, b"", peek=True) is not None
+            return self._find(key, identity, peek=True) is not None
+
+    def __contains__(self, key: object) -> bool:
+        """Say whether there is a kernel with this key, whatever its identity."""
+        return isinstance(key, str) and self.has(key)
 
     def put(self, key: str, spirv: bytes, *, compiler: str = "", identity: bytes = b"") -> None:
         """Keep ``spirv`` under ``key``, in memory now and in the file soon.
@@ -205,26 +170,27 @@ class KernelCache:
             raise CacheError(f"Expected an identity of {IDENTITY_BYTES} bytes for kernel `{key}`, got {len(identity)}")
         with self._lock:
             self._counts["puts"] += 1
+            self._counts["compiles"] += bool(compiler)
             self._compiler = compiler or self._compiler
             there = self._pending.get(key) or self._memory.get(key)
-            if there is not None and not _fits(there, identity):
+            if there is not None and collides(there, identity):
                 key = collision_key(key, identity)
-            entry = Entry(spirv, identity, self._mac(key, spirv, identity), _today())
+            entry = Entry(spirv, identity, self._mac(key, spirv, identity), today())
             self._memory.pop(key, None)
             (self._memory if self.readonly else self._pending)[key] = entry
-            self._dropped.discard(key)
             self._note_use(key)
             is_due = self._is_due()
         if is_due:
             self._save_softly()
 
-    def discard(self, key: str) -> None:
-        """Forget ``key`` here and, at the next save, in the file: for an entry that a driver rejected."""
+    def discard(self, key: str, *, identity: bytes = b"") -> None:
+        """Forget what :meth:`get` would return, here and, at the next save, in the file: a driver rejected it."""
         check_key(key)
         with self._lock:
-            self._pending.pop(key, None)
-            self._memory.pop(key, None)
-            self._dropped.add(key)
+            name = self._name_of(key, identity)
+            self._pending.pop(name, None)
+            self._memory.pop(name, None)
+            self._drop([name])
             is_due = self._is_due()
         if is_due:
             self._save_softly()
@@ -258,8 +224,8 @@ class KernelCache:
                 self._save_softly()
 
     @contextlib.contextmanager
-    def building(self, key: str) -> Iterator[None]:
-        """Mark that a driver works on the kernel ``key``, which came from this cache.
+    def building(self, key: str, *, identity: bytes = b"") -> Iterator[None]:
+        """Mark that a driver works on the kernel that :meth:`get` returned.
 
         If the process dies within the block, the next one does not get the entry again: it warns and compiles.
         """
@@ -267,11 +233,13 @@ class KernelCache:
         if self.readonly:
             yield
             return
-        self._marks.begin(key)
+        with self._lock:
+            name = self._name_of(key, identity)
+        self._marks.begin(name)
         try:
             yield
         finally:
-            self._marks.end(key)
+            self._marks.end(name)
 
     def stats(self) -> CacheStats:
         """Return the counts so far."""
@@ -307,7 +275,8 @@ class KernelCache:
 
     # ---- reading ------------------------------------------------------------------------------------------------
 
-    def _find(self, key: str, identity: bytes, *, peek: bool = False) -> Entry | None:
+    def _find(self, key: str, identity: bytes, *, peek: bool = False) -> tuple[str, Entry] | None:
+        """Return the entry and the key under which it is stored."""
         self._current()     # finds suspects, which are then among _dropped
         names = (key, collision_key(key, identity)) if identity else (key,)
         for name in names:
@@ -319,12 +288,17 @@ class KernelCache:
             if entry is not None and _fits(entry, identity):
                 if not peek:
                     self._note_use(name, day)
-                return entry
+                return name, entry
         for snapshot in self._extras():
-            entry = None if key in self._dropped else self._read_from(snapshot, key)
-            if entry is not None and _fits(entry, identity):
-                return entry
+            for name in names:
+                entry = None if name in self._distrusted else self._read_from(snapshot, name)
+                if entry is not None and _fits(entry, identity):
+                    return name, entry
         return None
+
+    def _name_of(self, key: str, identity: bytes) -> str:
+        found = self._find(key, identity, peek=True)
+        return key if found is None else found[0]
 
     def _read(self, key: str) -> Entry | None:
         """Read from the file as it was, then, on a miss, from the file as it is."""
@@ -376,7 +350,7 @@ class KernelCache:
             elif self._snapshot.state == "damaged":
                 self._note_damage(self.path, self._snapshot.problems[0])
                 self._quarantine()
-            elif self._snapshot.state == "good":
+            elif self._snapshot.state in ("absent", "empty", "good"):
                 self._heal = self._heal or bool(self._snapshot.problems)
                 self._quarantine()
             elif self._snapshot.state == "newer":
@@ -391,7 +365,7 @@ class KernelCache:
         self._has_quarantined = True
         suspects = suspects_of(self.path)
         if suspects:
-            self._dropped.update(suspects)
+            self._drop(suspects)
             self._warn(f"Kernel cache {shown(self.path)}: a process ended while the driver worked on kernel "
                        f"{suspects[0]}; it is compiled again")
 
@@ -425,8 +399,13 @@ class KernelCache:
 
     def _note_use(self, key: str, day: int | None = None) -> None:
         self._used[key] = next(self._clock)
-        if day is not None and day < _today():
+        if day is not None and day < today():
             self._touched.add(key)
+
+    def _drop(self, names: Sequence[str]) -> None:
+        self._dropped.update(names)
+        self._distrusted.update(names)
+        self._counts["damaged"] += len(names)
 
     def _note_damage(self, path: Path, problem: str) -> None:
         self._counts["damaged"] += 1
@@ -519,10 +498,10 @@ class KernelCache:
                 if self.readonly or not (self._pending or self._dropped or self._heal or self._touched):
                     return
                 change = Change(put=dict(self._pending), drop=frozenset(self._dropped),
-                                touch=frozenset(self._touched), today=_today(), recency=dict(self._used),
+                                touch=frozenset(self._touched), today=today(), recency=dict(self._used),
                                 compiler=self._compiler, generator_version=self._generator_version,
                                 max_bytes=self._max_bytes,
-                                counts={name: self._counts[name] - self._told[name] for name in _TOLD})
+                                counts={name: self._counts[name] - self._told[name] for name in TOLD})
             outcome = save(self.path, change, timeout_s=self._timeout_s)
             with self._lock:
                 self._after_save(change, outcome)
@@ -539,6 +518,7 @@ class KernelCache:
         self._not_before = 0.0
         self._last_write = time.monotonic()
         self._counts["evicted"] += outcome.evicted
+        self._counts["healed"] += outcome.healed
         if outcome.size_bytes:
             self._told.update({name: self._told[name] + n for name, n in change.counts.items()})
             self._counts["flushes"] += 1
@@ -561,8 +541,8 @@ class KernelCache:
 
 
 def _fits(entry: Entry, identity: bytes) -> bool:
-    """Say whether the entry is the kernel asked for: both identities known and different is a collision."""
-    return not identity or not entry.identity or entry.identity == identity
+    """Say whether the entry is the kernel asked for; one that does not say what it is fits no identity."""
+    return not identity or entry.identity == identity
 
 
 _alive: weakref.WeakSet[KernelCache] = weakref.WeakSet()

@@ -6,16 +6,16 @@ The command line's `nnk cache` calls these. Each takes paths and returns data; n
 from __future__ import annotations
 
 import contextlib
-import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nnk import config
 from nnk.cache import files
 from nnk.cache.container import HISTORY, Snapshot, layout
-from nnk.cache.entry import Item, check_key
+from nnk.cache.entry import Entry, Item, base_key, check_key, collision_key, today
 from nnk.cache.location import shown
 from nnk.cache.lock import locked
 from nnk.cache.save import Change, newest_version, save, stored_items
@@ -23,8 +23,6 @@ from nnk.errors import CacheError, RecordError
 
 __all__ = ["KernelInfo", "Report", "Summary", "clear", "export", "gc", "import_", "list_kernels", "merge", "summary",
            "verify"]
-
-SECONDS_PER_DAY = 86400
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,14 +127,14 @@ def summary(path: Path) -> Summary:
     CacheError
         If there is no such file, or it cannot be read.
     """
-    today = _today()
     with contextlib.closing(_opened(path)) as snapshot:
+        now = today()
         ages: Counter[int] = Counter()
         versions: Counter[int] = Counter()
         keys = snapshot.keys()
         for key in keys:
             with contextlib.suppress(RecordError):
-                ages[max(0, today - snapshot.day(key))] += 1
+                ages[max(0, now - snapshot.day(key))] += 1
             versions[int(key[1:key.index(".")])] += 1
         return Summary(path, snapshot.state, snapshot.size, len(keys), snapshot.compiler, snapshot.generator_version,
                        dict(sorted(ages.items())), dict(sorted(versions.items())),
@@ -165,13 +163,9 @@ def verify(path: Path, *, repair: bool = False) -> Report:
         report = Report(path, state, snapshot.size, snapshot.compiler, snapshot.generator_version, tuple(kernels),
                         tuple(problems))
     if repair and not report.is_good:
-        save(path, Change(today=_today(), rewrite=True), timeout_s=config.get("lock_timeout_s"))
+        save(path, Change(today=today(), rewrite=True), timeout_s=config.get("lock_timeout_s"))
         return replace(report, repaired=True)
     return report
-
-
-def _today() -> int:
-    return int(time.time() // SECONDS_PER_DAY)
 
 
 def _order(item: Item) -> tuple[int, int, bytes, bytes]:
@@ -179,22 +173,34 @@ def _order(item: Item) -> tuple[int, int, bytes, bytes]:
     return item.length, item.check, item.identity, item.mac
 
 
-def _union(collected: dict[str, Item], items: Iterable[Item]) -> None:
+#: Key that is asked for -> identity -> the kernel.
+_Kernels = dict[str, dict[bytes, Item]]
+
+
+def _unite(collected: _Kernels, items: Iterable[Item]) -> None:
     for item in items:
-        there = collected.get(item.key)
-        if there is None:
-            collected[item.key] = item
-            continue
-        first = max(there, item, key=_order)
-        collected[item.key] = replace(first, day=max(there.day, item.day))
+        same = collected.setdefault(base_key(item.key, item.identity), {})
+        there = same.get(item.identity, item)
+        same[item.identity] = replace(max(there, item, key=_order), day=max(there.day, item.day))
+
+
+def _named(collected: _Kernels) -> Iterator[Item]:
+    """Yield the kernels under keys that depend on the set of them alone: of several with one key, the first gets it."""
+    for key, same in collected.items():
+        known = [item for identity, item in same.items() if identity or len(same) == 1]
+        first, *others = sorted(known, key=_order, reverse=True)
+        yield replace(first, key=key)
+        for item in others:
+            yield replace(item, key=collision_key(key, item.identity))
 
 
 def merge(sources: Sequence[Path], output: Path, *, keys: Iterable[str] | None = None) -> int:
     """Write the union of cache files to a new file and return the number of its kernels.
 
     The result depends on the set of entries alone, byte for byte: not on the order of the sources, and merging twice
-    changes nothing. Of two values of one key the one with the larger (length, check) stays; its day of use is the
-    later one. ``generator_version`` is the newest among the keys, ``compiler`` the last name in order. Damaged entries
+    changes nothing. Of two values of one kernel the one with the larger (length, check) stays; its day of use is the
+    later one. Kernels of one key and different identities all stay; one without an identity gives its place to them.
+    ``generator_version`` is the newest among the keys, ``compiler`` the last name in order. Damaged entries
     are left out.
 
     Parameters
@@ -211,31 +217,32 @@ def merge(sources: Sequence[Path], output: Path, *, keys: Iterable[str] | None =
     CacheError
         If a source is no cache file, a key is in none of them, or the output cannot be written.
     """
-    wanted = None if keys is None else list(keys)
+    wanted = None if keys is None else set(keys)
     for key in wanted or ():
         check_key(key)
-    collected: dict[str, Item] = {}
+    found: set[str] = set()
+    collected: _Kernels = {}
     compilers = {""}
     with contextlib.ExitStack() as stack:
         for path in sources:
             snapshot = stack.enter_context(contextlib.closing(_opened(path)))
             items, _ = stored_items(snapshot)
             compilers.add(snapshot.compiler)
-            _union(collected, items.values())
-        if wanted is not None:
-            missing = [key for key in wanted if key not in collected]
-            if missing:
-                raise CacheError(f"Expected the kernel `{missing[0]}` in {', '.join(map(shown, sources))}, got none")
-            collected = {key: collected[key] for key in wanted}
+            found.update(items)
+            _unite(collected, (item for key, item in items.items() if wanted is None or key in wanted))
+        missing = sorted((wanted or set()) - found)
+        if missing:
+            raise CacheError(f"Expected the kernel `{missing[0]}` in {', '.join(map(shown, sources))}, got none")
+        merged = list(_named(collected))
         version = newest_version(collected, "")
         try:
-            files.publish(output, layout(collected.values(), generator_version=version, compiler=max(compilers)))
+            files.publish(output, layout(merged, generator_version=version, compiler=max(compilers)))
         except CacheError:
             raise
         except OSError as exc:
             raise CacheError(f"Cache file {shown(output)} cannot be written: {exc.strerror or exc}",
                              path=output) from exc
-    return len(collected)
+    return len(merged)
 
 
 def export(path: Path, output: Path, keys: Iterable[str] | None = None) -> int:
@@ -258,20 +265,29 @@ def import_(source: Path, path: Path) -> int:
         If ``source`` is no cache file, or the cache cannot be written.
     """
     with contextlib.closing(_opened(source)) as snapshot:
-        have: set[str] = set()
+        have: dict[str, set[bytes]] = {}
         if path.exists():
             with contextlib.closing(Snapshot.open(path)) as there:
-                have = {key for key in there.keys() if there.is_checked(key)}  # noqa: SIM118
+                for key in there.keys():  # noqa: SIM118
+                    if there.is_checked(key):
+                        identity = there.identity(key)
+                        have.setdefault(base_key(key, identity), set()).add(identity)
         put = {}
         for key in snapshot.keys():  # noqa: SIM118
             with contextlib.suppress(RecordError):
                 entry = snapshot.read(key)
-                if entry is not None and key not in have:
-                    put[key] = replace(entry, day=_today())
+                if entry is not None and not _is_there(have, key, entry):
+                    put[key] = replace(entry, day=today())
         if put:
-            save(path, Change(put=put, today=_today(), compiler=snapshot.compiler, max_bytes=_max_bytes()),
+            save(path, Change(put=put, today=today(), compiler=snapshot.compiler, max_bytes=_max_bytes()),
                  timeout_s=config.get("lock_timeout_s"))
     return len(put)
+
+
+def _is_there(have: Mapping[str, AbstractSet[bytes]], key: str, entry: Entry) -> bool:
+    """Say whether a cache has the kernel, or, for an entry without an identity, any of that key."""
+    there = have.get(base_key(key, entry.identity), frozenset())
+    return entry.identity in there if entry.identity else bool(there)
 
 
 def _max_bytes() -> int:
@@ -295,13 +311,13 @@ def gc(path: Path, *, max_bytes: int | None = None, older_than_days: int | None 
     CacheError
         If there is no such file, or it cannot be written.
     """
-    today = _today()
+    now = today()
     with contextlib.closing(_opened(path)) as snapshot:
         before = len(snapshot)
         drop = set()
         if older_than_days is not None:
-            drop = {key for key in snapshot.keys() if snapshot.day(key) < today - older_than_days}  # noqa: SIM118
-    save(path, Change(drop=drop, today=today, max_bytes=_max_bytes() if max_bytes is None else max_bytes,
+            drop = {key for key in snapshot.keys() if snapshot.day(key) < now - older_than_days}  # noqa: SIM118
+    save(path, Change(drop=drop, today=now, max_bytes=_max_bytes() if max_bytes is None else max_bytes,
                       rewrite=True), timeout_s=config.get("lock_timeout_s"))
     with contextlib.closing(_opened(path)) as snapshot:
         return before - len(snapshot)

@@ -119,7 +119,8 @@ def _add_cache(commands: Any) -> None:
     show.add_argument("key", metavar="KEY", help="as nnk cache list prints it")
     show.add_argument("--output", metavar="F", help="also write the SPIR-V to this file")
     _json(show)
-    _json(_command(actions, "stats", "cache", "print size, age, versions and damage", "nnk cache stats"))
+    _json(_command(actions, "stats", "cache", "print hits, misses, compiles, size, age, versions and damage",
+                   "nnk cache stats"))
     verify = _command(actions, "verify", "cache", "check every entry", "nnk cache verify --repair")
     verify.add_argument("--repair", action="store_true", help="save the file without what is damaged")
     _json(verify)

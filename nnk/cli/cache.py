@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,6 @@ from nnk.cache.location import cache_path
 from nnk.cli.output import print_json, print_table
 
 __all__ = ["clear", "explain", "export", "gc", "import_", "list_", "merge", "path", "show", "stats", "verify"]
-
-_SECONDS_PER_DAY = 86400
 
 
 def path(arguments: argparse.Namespace) -> int:
@@ -29,7 +26,8 @@ def path(arguments: argparse.Namespace) -> int:
 
 def _days_ago(day: int) -> int | None:
     """Return how many days ago a kernel was used, or None where the file does not say."""
-    return max(0, int(time.time() // _SECONDS_PER_DAY) - day) if day else None
+    from nnk.cache.entry import today
+    return max(0, today() - day) if day else None
 
 
 def _row(info: Any) -> dict[str, Any]:
@@ -65,6 +63,7 @@ def show(arguments: argparse.Namespace) -> int:
         Path(arguments.output).write_bytes(module)
     interface = dataclasses.asdict(spirv.interface_of(module))
     interface["capabilities"] = sorted(interface["capabilities"])
+    interface["extensions"] = sorted(interface["extensions"])
     facts = _row(info)
     if arguments.json:
         print_json({**facts, "interface": interface})
@@ -79,7 +78,9 @@ def stats(arguments: argparse.Namespace) -> int:
     found = summary(cache_path())
     facts: dict[str, Any] = {
         "path": str(found.path), "state": found.state, "bytes": found.bytes, "kernels": found.kernels,
-        "compiler": found.compiler, "last_writer": found.generator_version, **found.history,
+        "compiler": found.compiler, "last_writer": found.generator_version,
+        **{name: found.history[name] for name in ("hits", "misses", "compiles", "puts", "damaged", "healed", "evicted",
+                                                  "saves")},
         "generator_versions": {f"v{version}": count for version, count in found.versions.items()},
         "days_since_use": {str(days): count for days, count in found.ages.items()},
         "damaged_files_kept": [str(path) for path in found.set_aside]}
@@ -136,13 +137,14 @@ def explain(arguments: argparse.Namespace) -> int:
 
 def _verdict(step: Any, cache: Any, stored: list[Any]) -> str:
     """Say whether the cache has the kernel of ``step``, or which part of the key keeps it from a hit."""
-    if cache.get(step.key, identity=step.identity) is not None:
+    if cache.has(step.key, identity=step.identity):
         return "hit"
     same = [info for info in stored if info.key == step.key]
     if same and same[0].state != "good":
         return f"miss: the entry is {same[0].state}"
     if same:
-        return (f"miss: another kernel has this key (identity {same[0].identity}, expected {step.identity.hex()})")
+        found = same[0].identity or "none"
+        return f"miss: another kernel has this key (identity {found}, expected {step.identity.hex()})"
     structure = step.key.split(".", 1)[1]
     others = sorted(info.key.split(".", 1)[0] for info in stored if info.key.split(".", 1)[1] == structure)
     if others:

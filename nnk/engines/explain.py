@@ -86,7 +86,7 @@ class Explanation:
 
 def _kernel(engine: Engine, step: Step, runs: int) -> KernelExplanation:
     cache = getattr(engine, "cache", None)
-    cached = "none" if cache is None else ("hit" if step.key in cache else "miss")
+    cached = "none" if cache is None else ("hit" if cache.has(step.key, identity=step.identity) else "miss")
     return KernelExplanation(step.key, step.meta.form, spec_text(step.spec), emit(step.spec),
                              dataclasses.asdict(step.meta), step.launch.rows, step.launch.cols, runs, cached)
 

@@ -167,25 +167,26 @@ class GpuEngine(Engine):
         The cache marks the attempt, so that an entry that kills the process is not tried again by the next one.
         """
         try:
-            with self.cache.building(step.key):
+            with self.cache.building(step.key, identity=step.identity):
                 return self.device.build_kernel(module, step.meta)
         except (OutOfDeviceMemoryError, DeviceLostError):
             # Not the module's fault.
             raise
         except VulkanError as error:
             _log.warning("kernel %s of the cache is rejected and compiled again: %s", step.key, error)
-            self.cache.discard(step.key)
+            self.cache.discard(step.key, identity=step.identity)
             return None
 
     def look_up(self, step: Step) -> bytes | None:
-        """Return the cached SPIR-V if it has the interface that the kernel needs (step 5)."""
+        """Return the cached SPIR-V if it is a module that the kernel and the device can use (step 5)."""
         module = self.cache.get(step.key, identity=step.identity)
         if module is None:
             return None
         try:
-            spirv.check_interface(module, step.meta)
+            spirv.check_kernel(module, step.meta, self.info.spirv_capabilities)
         except FormatError as error:
             _log.warning("kernel %s of the cache is not usable and is compiled again: %s", step.key, error)
+            self.cache.discard(step.key, identity=step.identity)
             return None
         return module
 

@@ -100,7 +100,7 @@ def test_no_home_no_user_no_path(folder: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_a_read_only_folder_gives_all_hits(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And no attempt to write, although the kernels were last used on another day."""
     path = folder / "kernels.nnk"
-    monkeypatch.setattr(store, "_today", lambda: 20_000)
+    monkeypatch.setattr(store, "today", lambda: 20_000)
     fill(path, 1, 2, 3)
     monkeypatch.undo()
     path.chmod(0o644)

@@ -131,7 +131,7 @@ class CacheModel(RuleBasedStateMachine):
         os.replace(temporary, self.path)
         snapshot = Snapshot.open(self.path)
         if snapshot.state == "newer":
-            # One bit can make a valid file of the next version; nnk would leave it alone. Not what is tested here.
+            # Two changes can make a file of a newer version; nnk would leave it alone. Not what is tested here.
             self.path.unlink()
         snapshot.close()
         self.safe.clear()

@@ -118,18 +118,27 @@ def entries(count: int, words: int = 20) -> dict[str, Entry]:
 def test_layout_reads_back(tmp_path: Path) -> None:
     wanted = entries(5)
     wanted[key(9)] = Entry(spirv(9), b"", b"m" * 32, 7)
-    data = file_of(wanted, history=range(6))
+    data = file_of(wanted, history=range(8))
     assert len(data) == container.head_bytes("1", "glslang 12") + sum(
         item_of(name, entry).cost_bytes for name, entry in wanted.items())
     snapshot = opened(tmp_path, data)
     assert (snapshot.state, snapshot.generator_version, snapshot.compiler) == ("good", "1", "glslang 12")
-    assert snapshot.history == tuple(range(6))
+    assert snapshot.history == tuple(range(8))
+    assert [snapshot.identity(name) for name in sorted(wanted)] == [wanted[name].identity for name in sorted(wanted)]
     assert {name: snapshot.read(name) for name in snapshot.keys()} == wanted  # noqa: SIM118
     assert snapshot.keys() == sorted(wanted)
     record = kvrecord.loads(data)
     assert record["nnk_format_version"] == container.FORMAT_VERSION
     assert record[f"kernel.{key(3)}"] == spirv(3)
-    assert opened(tmp_path, file_of(wanted)).history == (0,) * 6
+    assert opened(tmp_path, file_of(wanted)).history == (0,) * 8
+
+
+@pytest.mark.parametrize(("stored", "read"), [
+    ([1, 2, 3, 4, 5, 6], (1, 2, 3, 4, 5, 6, 0, 0)), ([], (0,) * 8), (range(12), tuple(range(8)))])
+def test_a_history_of_another_version(stored: list[int], read: tuple[int, ...], tmp_path: Path) -> None:
+    record = kvrecord.loads(file_of(entries(1), history=range(8)))
+    record["history"] = list(stored)
+    assert opened(tmp_path, kvrecord.dumps(record)).history == read
 
 
 def test_the_bytes_depend_on_the_entries_alone() -> None:
@@ -183,7 +192,7 @@ def outcomes(folder: Path, data: bytes) -> dict[str, Any]:
 
 
 def test_a_flipped_bit_in_every_byte(tmp_path: Path) -> None:
-    """A bit costs the entry that it belongs to, and nothing wrong is read. scripts/cache_flip.py tries all bits."""
+    """A bit costs the entry that it belongs to, and nothing wrong is read. scripts/cache_fuzz.py tries all bits."""
     wanted = {name: Entry(entry.spirv) for name, entry in entries(2, words=6).items()}
     data = file_of(wanted)
     good = {name: entry.spirv for name, entry in wanted.items()}
@@ -193,9 +202,8 @@ def test_a_flipped_bit_in_every_byte(tmp_path: Path) -> None:
         flipped[at] ^= 1 << at % 8
         got = outcomes(tmp_path, flipped)
         assert got.items() <= good.items(), at
-        newer = Snapshot.open(tmp_path / "k.nnk").state == "newer"
-        assert newer == (at == 0x1a and flipped[at] == 3)
-        lost_most = max(lost_most, 0 if newer else len(good) - len(got))
+        assert Snapshot.open(tmp_path / "k.nnk").state != "newer"
+        lost_most = max(lost_most, len(good) - len(got))
     assert lost_most == 1
 
 
@@ -246,26 +254,68 @@ def test_item_is_checked_when_it_is_written(tmp_path: Path) -> None:
 
 
 def test_newer_container_format(tmp_path: Path) -> None:
+    """A newer format changes `format_check`, or leaves it out; then its version is believed."""
     record = kvrecord.loads(file_of(entries(1)))
     record["nnk_format_version"] = 2
-    snapshot = opened(tmp_path, kvrecord.dumps(record))
-    assert snapshot.state == "newer"
-    assert snapshot.keys() == []
+    del record["format_check"]
+    without = kvrecord.dumps(record)
+    record["format_check"] = 12345
+    for data in (without, kvrecord.dumps(record)):
+        for version in (2, 3):
+            changed = bytearray(data)
+            changed[VERSION_AT] = version
+            snapshot = opened(tmp_path, changed)
+            assert snapshot.state == "newer"
+            assert snapshot.keys() == []
+            snapshot.close()
 
 
-@pytest.mark.parametrize("bit", range(1, 64))
+#: The first byte of `kvrec_version`.
+VERSION_AT = 0x1a
+
+
+def versions_of(data: bytes) -> tuple[int, int, int]:
+    """Return where the values of `kvrec_version`, `nnk_format_version` and `format_check` stand."""
+    format_head, check_head = 34 + 4 + 18 + 1, data.index(b"format_check\0") + 13
+    return VERSION_AT, *(struct.unpack_from("<Q", data, head)[0] + 8 for head in (format_head, check_head))
+
+
+@pytest.mark.parametrize("bit", range(64))
 def test_a_flipped_version_is_damage(tmp_path: Path, bit: int) -> None:
-    """Were it a newer file, all its kernels would be out of use for good."""
+    """Were it a newer file, all its kernels would be out of use for good. The next version is no exception."""
     wanted = entries(2)
     data = file_of(wanted)
-    block = struct.unpack_from("<Q", data, 34 + 4 + 18 + 1)[0]
-    for at in (0x1a, block + 8):
+    for at in versions_of(data)[:2]:
         changed = bytearray(data)
         changed[at + bit // 8] ^= 1 << bit % 8
         snapshot = opened(tmp_path, changed)
         assert snapshot.state == "damaged"
         assert sorted(snapshot.keys()) == sorted(wanted)
         snapshot.close()
+
+
+@pytest.mark.parametrize("version", [0, 1, 3, 4, 255])
+def test_any_other_version_is_damage_beside_our_check(tmp_path: Path, version: int) -> None:
+    wanted = entries(2)
+    for at in versions_of(file_of(wanted))[:2]:
+        changed = bytearray(file_of(wanted))
+        if changed[at] == version:
+            continue
+        changed[at] = version
+        snapshot = opened(tmp_path, changed)
+        assert (snapshot.state, sorted(snapshot.keys())) == ("damaged", sorted(wanted))
+        snapshot.close()
+
+
+@pytest.mark.parametrize("bit", range(64))
+def test_a_flipped_format_check_costs_nothing_and_is_told(tmp_path: Path, bit: int) -> None:
+    wanted = entries(2)
+    changed = bytearray(file_of(wanted))
+    changed[versions_of(changed)[2] + bit // 8] ^= 1 << bit % 8
+    assert outcomes(tmp_path, changed) == {name: entry.spirv for name, entry in wanted.items()}
+    snapshot = opened(tmp_path, changed)
+    assert (snapshot.state, snapshot.problems) == (
+        "good", ["the field `format_check` does not agree with the versions"])
 
 
 def test_absent_file(tmp_path: Path) -> None:

@@ -22,6 +22,23 @@ def test_about_binds_key_identity_and_value() -> None:
             entry.read_about(*other)
 
 
+def test_a_collision_key_is_a_key_and_leads_back() -> None:
+    for name in (key(1), key(1, suffix="#x")):
+        other = entry.collision_key(name, b"i" * 16)
+        entry.check_key(other)
+        assert other != name
+        assert other.endswith(name[len(key(1)):])
+        assert entry.base_key(other, b"i" * 16) == name
+        assert entry.base_key(other, b"j" * 16) == other
+        assert entry.base_key(name, b"") == name
+
+
+def test_today_counts_days(monkeypatch: pytest.MonkeyPatch) -> None:
+    for seconds, day in ((0.0, 0), (86399.9, 0), (86400.0, 1), (1_700_000_000.0, 19675)):
+        monkeypatch.setattr(entry.time, "time", lambda seconds=seconds: seconds)
+        assert entry.today() == day
+
+
 def test_item_of() -> None:
     item = entry.item_of(key(1), entry.Entry(spirv(1), b"i" * 16, b"m" * 32, 7))
     assert (item.key, item.length, item.identity, item.mac, item.day) == (key(1), 80, b"i" * 16, b"m" * 32, 7)

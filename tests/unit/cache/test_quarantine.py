@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from nnk import config
 from nnk.cache import quarantine
 from nnk.cache.store import KernelCache
 from nnk.errors import CacheWarning
@@ -83,11 +84,52 @@ def test_a_block_that_ends_leaves_nothing(tmp_path: Path) -> None:
 def test_readonly_and_unwritable_write_no_marks(tmp_path: Path) -> None:
     with KernelCache(tmp_path / "k.nnk", readonly=True) as cache, cache.building(key(1)):
         assert marks(tmp_path) == []
-    mark = quarantine.Marks(tmp_path / "absent" / "k.nnk")
+    (tmp_path / "file").write_bytes(b"")
+    mark = quarantine.Marks(tmp_path / "file" / "k.nnk")
     mark.begin(key(1))
     mark.end(key(1))
     mark.close()
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_suspect_of_a_read_only_file_is_not_tried_again(tmp_path: Path) -> None:
+    """Not even after a save, and although the user's own file and folder do not exist yet."""
+    base, path = tmp_path / "base.nnk", tmp_path / "new" / "k.nnk"
+    with KernelCache(base) as cache:
+        cache.put(key(1), spirv(1))
+    with config.override(cache_extra=str(base)):
+        die_building(path, 1)
+        cache = KernelCache(path)
+        with pytest.warns(CacheWarning, match=f"worked on kernel {key(1)}"):
+            assert cache.get(key(1)) is None
+        cache.put(key(2), spirv(2))
+        cache.flush()
+        assert cache.get(key(1)) is None
+        cache.put(key(1), spirv(3))
+        cache.close()
+        with KernelCache(path) as cache:
+            assert cache.get(key(1)) == spirv(3)
+    with KernelCache(base) as cache:
+        assert cache.get(key(1)) == spirv(1)
+
+
+def test_the_suspect_is_the_kernel_of_the_identity(tmp_path: Path) -> None:
+    """Two kernels live under one key; the one that ended a process goes, the other stays."""
+    path, a, b = tmp_path / "k.nnk", b"a" * 16, b"b" * 16
+    with KernelCache(path) as cache, cache.deferred():
+        cache.put(key(1), spirv(1), identity=a)
+        cache.put(key(1), spirv(2), identity=b)
+    child = os.fork()
+    if child == 0:
+        block = KernelCache(path).building(key(1), identity=b)
+        block.__enter__()
+        os.kill(os.getpid(), signal.SIGKILL)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+    cache = KernelCache(path)
+    with pytest.warns(CacheWarning):
+        assert cache.get(key(1), identity=b) is None
+    assert cache.get(key(1), identity=a) == spirv(1)
+    cache.close()
 
 
 def test_nonsense_in_a_mark(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from nnk.cache.entry import Entry, item_of
 from nnk.cache.lock import locked
 from nnk.cache.save import Change, collision_key, save
 from nnk.errors import CacheError, CacheLockTimeout
-from tests.kernels import key, spirv
+from tests.kernels import key, make_newer, spirv
 
 
 def put(path: Path, *numbers: int, **more: object) -> saving.Outcome:
@@ -134,9 +134,7 @@ def test_damage_alone_is_a_reason_to_write(tmp_path: Path) -> None:
 def test_a_newer_file_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "k.nnk"
     put(path, 1)
-    data = bytearray(path.read_bytes())
-    data[0x1a] = 3
-    path.write_bytes(data)
+    data = make_newer(path)
     with pytest.raises(CacheError, match="newer nnk"):
         put(path, 2)
     assert path.read_bytes() == data

@@ -14,13 +14,13 @@ import pytest
 import xxhash
 
 from nnk import config, kvrecord
-from nnk.cache import files, store
+from nnk.cache import container, files, store
 from nnk.cache.container import Snapshot
 from nnk.cache.lock import locked
 from nnk.cache.store import KernelCache
 from nnk.errors import CacheError, CacheLockTimeout, CacheWarning, ConfigError, RecordError
 from tests import ROOT
-from tests.kernels import key, spirv
+from tests.kernels import key, make_newer, spirv
 
 
 @pytest.fixture
@@ -65,6 +65,9 @@ def test_put_get_and_counts(path: Path) -> None:
         assert cache.get(key(1)) == spirv(1)
         stats = cache.stats()
         assert (stats.hits, stats.misses, stats.puts, stats.entries, stats.flushes) == (1, 1, 1, 1, 1)
+        assert stats.compiles == 1
+        cache.put(key(1), spirv(1))
+        assert (cache.stats().puts, cache.stats().compiles) == (2, 1)
         assert stats.bytes == stats.written_bytes == path.stat().st_size
     assert stored(path) == [key(1)]
     assert Snapshot.open(path).compiler == "glslang 12"
@@ -157,6 +160,46 @@ def test_identity_is_compared(path: Path) -> None:
         assert cache.get(key(1), identity=b) == spirv(2)
         assert cache.get(key(1), identity=a) == spirv(1)
         assert cache.get(key(1)) == spirv(1)
+
+
+def test_an_entry_without_identity_is_no_hit_for_a_caller_with_one(path: Path) -> None:
+    """Another writer made it, or an older one: nothing says that it is this kernel. The put takes its place."""
+    a = b"a" * 16
+    fill(path, 1)
+    with KernelCache(path) as cache:
+        assert cache.get(key(1)) == spirv(1)
+        assert cache.get(key(1), identity=a) is None
+        assert not cache.has(key(1), identity=a)
+        cache.put(key(1), spirv(2), identity=a)
+        assert cache.get(key(1), identity=a) == spirv(2)
+    assert stored(path) == [key(1)]
+    with KernelCache(path) as cache:
+        assert cache.get(key(1), identity=a) == cache.get(key(1)) == spirv(2)
+        cache.put(key(2), spirv(3))
+        cache.put(key(2), spirv(4), identity=a)
+        assert cache.get(key(2), identity=a) == spirv(4)
+    assert stored(path) == [key(1), key(2)]
+
+
+def test_a_discarded_collision_leaves_the_other_kernel(path: Path) -> None:
+    a, b = b"a" * 16, b"b" * 16
+    with KernelCache(path) as cache, cache.deferred():
+        cache.put(key(1), spirv(1), identity=a)
+        cache.put(key(1), spirv(2), identity=b)
+    with KernelCache(path) as cache:
+        cache.discard(key(1), identity=b)
+        assert cache.get(key(1), identity=b) is None
+        assert cache.get(key(1), identity=a) == spirv(1)
+    assert stored(path) == [key(1)]
+
+
+def test_collisions_in_an_extra_file(tmp_path: Path, path: Path) -> None:
+    base, identities = tmp_path / "base.nnk", [bytes([n]) * 16 for n in (1, 2, 3)]
+    with KernelCache(base) as cache, cache.deferred():
+        for n, identity in enumerate(identities):
+            cache.put(key(1), spirv(n), identity=identity)
+    with config.override(cache_extra=str(base)), KernelCache(path) as cache:
+        assert [cache.get(key(1), identity=identity) for identity in identities] == [spirv(n) for n in range(3)]
 
 
 def test_collision_between_processes(path: Path) -> None:
@@ -280,13 +323,13 @@ def test_many_lone_misses_have_a_budget(path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_use_is_recorded_once_a_day(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "_today", lambda: 100)
+    monkeypatch.setattr(store, "today", lambda: 100)
     fill(path, 1, 2)
     before = version_of(path)
     with KernelCache(path) as cache:
         assert cache.get(key(1)) == spirv(1)
     assert version_of(path) == before
-    monkeypatch.setattr(store, "_today", lambda: 101)
+    monkeypatch.setattr(store, "today", lambda: 101)
     for flushes in (1, 0):
         with KernelCache(path) as cache:
             assert cache.get(key(1)) == spirv(1)
@@ -333,6 +376,23 @@ def test_damage_costs_one_kernel_and_one_warning(path: Path, one_warning: list[w
     assert [kept.read_bytes() for kept in files.evidence_of(path)] == [bad]
 
 
+def test_damage_and_rejections_are_counted_until_they_are_healed(path: Path) -> None:
+    fill(path, 1, 2, 3)
+    damage(path, 2)
+    cache = KernelCache(path)
+    with pytest.warns(CacheWarning):
+        assert cache.get(key(2)) is None
+    assert (cache.stats().damaged, cache.stats().healed) == (1, 0)
+    with cache.deferred():
+        cache.discard(key(1))
+        assert (cache.stats().damaged, cache.stats().healed) == (2, 0)
+        cache.put(key(1), spirv(1), compiler="glslang 12")
+    assert (cache.stats().damaged, cache.stats().healed) == (2, 2)
+    cache.close()
+    history = dict(zip(container.HISTORY, Snapshot.open(path).history, strict=True))
+    assert (history["damaged"], history["healed"], history["compiles"], history["puts"]) == (2, 2, 1, 4)
+
+
 def test_damage_is_repaired_without_a_put(path: Path, one_warning: list[warnings.WarningMessage]) -> None:
     path.write_bytes(bytes(4096))
     with KernelCache(path) as cache:
@@ -359,9 +419,7 @@ def test_unchecked_kernels_are_misses(path: Path) -> None:
 
 def test_a_newer_file_is_left_alone(path: Path, one_warning: list[warnings.WarningMessage]) -> None:
     fill(path, 1)
-    data = bytearray(path.read_bytes())
-    data[0x1a] = 3
-    path.write_bytes(data)
+    data = make_newer(path)
     cache = KernelCache(path)
     assert cache.get(key(1)) is None
     cache.put(key(2), spirv(2))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from pathlib import Path
 
 import pytest
@@ -11,13 +10,13 @@ import pytest
 from nnk import config
 from nnk.cache import files, tools
 from nnk.cache.container import Snapshot
-from nnk.cache.entry import Entry
+from nnk.cache.entry import Entry, today
 from nnk.cache.save import Change, save
 from nnk.cache.store import KernelCache
 from nnk.errors import CacheError
-from tests.kernels import key, spirv
+from tests.kernels import key, make_newer, spirv
 
-TODAY = int(time.time() // 86400)
+TODAY = today()
 
 
 def make(path: Path, *numbers: int, day: int = TODAY, compiler: str = "glslang 12") -> Path:
@@ -85,7 +84,7 @@ def test_merge_is_commutative_associative_and_idempotent(tmp_path: Path) -> None
     out = tmp_path / "out.nnk"
     results = set()
     for order in itertools.permutations([a, b, c]):
-        assert tools.merge(order, out) == 4
+        assert tools.merge(order, out) == 5
         results.add(out.read_bytes())
     for first, second, third in itertools.permutations([a, b, c]):
         tools.merge([first, second], out)
@@ -93,7 +92,48 @@ def test_merge_is_commutative_associative_and_idempotent(tmp_path: Path) -> None
         results.add(out.read_bytes())
     assert len(results) == 1
     assert Snapshot.open(out).generator_version == "4"
-    assert [info.day for info in tools.list_kernels(out)] == [TODAY, TODAY, TODAY - 3, 0]
+    assert sorted((info.key.partition("@")[0], info.day) for info in tools.list_kernels(out)) == [
+        (key(1), TODAY), (key(2), 5), (key(2), TODAY), (key(3), TODAY - 3), (key(9, version=4), 0)]
+
+
+def test_colliding_kernels_all_stay_in_a_merge(tmp_path: Path) -> None:
+    """Whatever the order and the grouping; every identity finds its kernel, and one without gives its place away."""
+    a, b, c, d = (tmp_path / f"{name}.nnk" for name in "abcd")
+    for number, path in enumerate((a, b, c), 1):
+        save(path, Change(put={key(1): Entry(spirv(number), bytes([number]) * 16, day=number)}, today=TODAY),
+             timeout_s=1.0)
+    save(d, Change(put={key(1): Entry(spirv(9), day=9), key(2): Entry(spirv(8))}, today=TODAY), timeout_s=1.0)
+    tools.import_(a, b)
+    out, results = tmp_path / "out.nnk", set()
+    for order in itertools.permutations([a, b, c, d]):
+        assert tools.merge(order, out) == 4
+        results.add(out.read_bytes())
+        tools.merge(order[:2], out)
+        tools.merge([order[2], out, out], out)
+        tools.merge([out, order[3], order[0]], out)
+        tools.merge([out], out)
+        results.add(out.read_bytes())
+    assert len(results) == 1
+    with KernelCache(out) as cache:
+        assert [cache.get(key(1), identity=bytes([n]) * 16) for n in (1, 2, 3)] == [spirv(1), spirv(2), spirv(3)]
+        assert cache.get(key(2)) == spirv(8)
+
+
+def test_import_of_a_colliding_kernel(tmp_path: Path) -> None:
+    a, b = (tmp_path / f"{name}.nnk" for name in "ab")
+    for number, path in enumerate((a, b), 1):
+        save(path, Change(put={key(1): Entry(spirv(number), bytes([number]) * 16)}, today=TODAY), timeout_s=1.0)
+    assert tools.import_(a, b) == 1
+    assert tools.import_(a, b) == 0
+    assert tools.import_(b, a) == 1
+    assert tools.import_(b, a) == 0
+    for path in (a, b):
+        with KernelCache(path) as cache:
+            assert [cache.get(key(1), identity=bytes([n]) * 16) for n in (1, 2)] == [spirv(1), spirv(2)]
+    bare = tmp_path / "bare.nnk"
+    save(bare, Change(put={key(1): Entry(spirv(9))}, today=TODAY), timeout_s=1.0)
+    assert tools.import_(bare, a) == 0
+    assert tools.import_(a, bare) == 2
 
 
 def test_export_and_import(tmp_path: Path) -> None:
@@ -154,10 +194,11 @@ def test_summary_and_history(tmp_path: Path) -> None:
     assert found.ages == {0: 3}
     assert found.versions == {1: 1, 2: 1, 3: 1}
     assert (found.history["hits"], found.history["misses"], found.history["puts"]) == (2, 4, 4)
+    assert (found.history["compiles"], found.history["healed"]) == (0, 0)
     damage(path, 1)
     assert tools.verify(path, repair=True).repaired
     found = tools.summary(path)
-    assert (found.history["damaged"], found.kernels, len(found.set_aside)) == (1, 2, 1)
+    assert (found.history["damaged"], found.history["healed"], found.kernels, len(found.set_aside)) == (1, 1, 2, 1)
     tools.gc(path, max_bytes=300)
     assert tools.summary(path).history["evicted"] == 2
 
@@ -169,9 +210,7 @@ def test_errors(tmp_path: Path) -> None:
             call(tmp_path / "absent.nnk")
     with pytest.raises(CacheError, match="cannot be written"):
         tools.merge([path], tmp_path / "no" / "out.nnk")
-    data = bytearray(path.read_bytes())
-    data[0x1a] = 3
-    path.write_bytes(data)
+    make_newer(path)
     with pytest.raises(CacheError, match="newer nnk"):
         tools.verify(path)
     (tmp_path / "link.nnk").symlink_to(path)

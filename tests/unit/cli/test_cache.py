@@ -13,6 +13,7 @@ from nnk import config
 from nnk.cache.store import KernelCache
 from nnk.cli import main
 from nnk.cli.expressions import lowered_steps
+from nnk.errors import CacheWarning
 from nnk.generator.compile import compile_kernel
 from tests.commands import python
 from tests.kernels import key, spirv
@@ -95,6 +96,30 @@ def test_stats_count_what_processes_did(filled: Path, capsys: pytest.CaptureFixt
     assert facts["days_since_use"] == {"0": 3}
 
 
+def test_stats_tell_of_damage_and_of_its_end(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def facts() -> list[int]:
+        found = _json(capsys, "stats")
+        assert found["bytes"] == filled.stat().st_size
+        return [found[name] for name in ("hits", "misses", "compiles", "damaged", "healed")]
+
+    assert facts() == [0, 0, 3, 0, 0]
+    data = bytearray(filled.read_bytes())
+    data[data.index(spirv(1)) + 20] ^= 1
+    filled.write_bytes(data)
+    cache = KernelCache()
+    with pytest.warns(CacheWarning):
+        assert [cache.get(key(number)) is None for number in range(3)] == [False, True, False]
+    cache.put(key(1), spirv(1), compiler="test 1")
+    cache.close()
+    assert facts() == [2, 1, 4, 1, 1]
+    assert main(["cache", "stats"]) == 0
+    table = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert [table[name] for name in ("hits", "misses", "compiles", "damaged", "healed")] == ["2", "1", "4", "1", "1"]
+    assert table["generator_versions"] == "v1: 3"
+    assert table["days_since_use"] == "0: 3"
+    assert table["damaged_files_kept"].startswith(f"{filled}.bad-")
+
+
 def test_verify_and_repair(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["cache", "verify"]) == 0
     data = bytearray(filled.read_bytes())
@@ -119,6 +144,9 @@ def test_explain_names_what_differs(cache_dir: Path, capsys: pytest.CaptureFixtu
     with KernelCache() as cache:
         cache.put("v1" + step.key[step.key.index("."):], module)
     assert _json(capsys, "explain", "tanh(x*w+3)")[0]["verdict"] == "miss: only generator versions v1 have it"
+    with KernelCache() as cache:
+        cache.put(step.key, module)
+    assert "(identity none, expected " in _json(capsys, "explain", "tanh(x*w+3)")[0]["verdict"]
     with KernelCache() as cache:
         cache.put(step.key, module, identity=b"x" * 16)
     assert _json(capsys, "explain", "tanh(x*w+3)")[0]["verdict"].startswith("miss: another kernel has this key")

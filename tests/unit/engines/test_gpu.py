@@ -1,6 +1,8 @@
 """The Vulkan engine: cache hits and misses, what a kernel key covers, and clear refusals."""
 
+import dataclasses
 import logging
+import struct
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from nnk.cache.store import KernelCache
 from nnk.engines.gpu import GpuEngine
 from nnk.engines.parity import special_values
 from nnk.errors import CacheError, DeviceError, LimitError
+from nnk.generator.compile import compile_kernel
 from nnk.generator.version import GENERATOR_VERSION
 
 pytestmark = pytest.mark.usefixtures("quiet_numpy")
@@ -66,6 +69,62 @@ def test_entry_with_another_interface_is_compiled_again(open_engine, caplog):
     assert np.array_equal(got, x.numpy() * x.numpy()[::-1] + 1)
     assert wanted.key in engine.kernels.compiled
     assert "is not usable and is compiled again" in caplog.text
+
+
+def seen_by_the_driver(engine, monkeypatch):
+    """Return the list of modules that the engine builds from now on."""
+    modules, build = [], engine.device.build_kernel
+
+    def watched(module, meta):
+        modules.append(module)
+        return build(module, meta)
+
+    monkeypatch.setattr(engine.device, "build_kernel", watched)
+    return modules
+
+
+def without_the_end(module):
+    return module[:-4]
+
+
+def without_a_memory_model(module):
+    at = module.index(struct.pack("<3I", 3 << 16 | 14, 0, 1))
+    return module[:at] + module[at + 12:]
+
+
+def with_group_votes(module):
+    return module[:20] + struct.pack("<2I", 2 << 16 | 17, 62) + module[20:]
+
+
+@pytest.mark.parametrize("change", [without_the_end, without_a_memory_model, with_group_votes])
+def test_module_that_is_wrong_never_reaches_the_driver(open_engine, monkeypatch, change):
+    """Under the right key and identity, with a right check: the cache cannot know, the look at the module can."""
+    engine = open_engine()
+    monkeypatch.setattr(engine, "info", dataclasses.replace(engine.info, subgroup_operations=0))
+    x = engine.array([1.0, 2.0])
+    step = engine.schedule([x + 1.0])[0].steps[0]
+    bad = change(engine.compile(step))
+    engine.cache.put(step.key, bad, identity=step.identity)
+    engine.cache.flush()
+    built = seen_by_the_driver(engine, monkeypatch)
+    assert (x + 1.0).tolist() == [2.0, 3.0]
+    assert len(built) == 1
+    assert bad not in built
+    assert engine.kernels.compiled[-1] == step.key
+    assert engine.cache.stats().damaged == 1
+    engine.cache.flush()
+    assert engine.cache.stats().healed == 1
+    assert open_engine().cache.get(step.key, identity=step.identity) == built[0]
+
+
+def test_entry_without_an_identity_is_a_miss(open_engine):
+    """Nothing says that it is this kernel."""
+    engine = open_engine()
+    x = engine.array([1.0, 2.0])
+    step = engine.schedule([x + 1.0])[0].steps[0]
+    engine.cache.put(step.key, compile_kernel(engine.schedule([x - 1.0])[0].steps[0].spec, "other"))
+    assert (x + 1.0).tolist() == [2.0, 3.0]
+    assert step.key in engine.kernels.compiled
 
 
 def test_entry_with_another_identity_is_a_miss(open_engine):
