@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import hashlib
 
-from nnk import ops
+from nnk import numerics, ops
 from nnk._fast import exprspec as _fast
 from nnk.expr import meta
 from nnk.expr.spec import ExprSpec
-from nnk.numerics import CONTRACT_VERSION
 
 __all__ = ["explain_key", "kernel_identity", "kernel_key", "precision_suffix", "spec_key"]
 
 #: Precision signature of a kernel that reads its precision at run time.
 DISPATCH_SIGNATURE = 0x00020000
+
+#: Every constant of the kernel forms and of the contract: sizes, limits, bit patterns. The contract's expressions are
+#: not among them: GENERATOR_VERSION stands for the text of code.
+_CONSTANTS = [(module, name) for module in (meta, numerics) for name, value in vars(module).items()
+              if name.isupper() and name[0] != "_" and isinstance(value, (int, tuple, dict)) and name != "FUNCTIONS"]
 
 
 def spec_key(spec: ExprSpec) -> str:
@@ -53,9 +57,7 @@ def kernel_identity(spec: ExprSpec, prec_sig: int, generator_version: int) -> by
     """
     state = hashlib.blake2b(digest_size=16, person=b"nnk kernel")
     state.update(_fast.encode(without_values(spec)))
-    state.update(repr((prec_sig, generator_version, CONTRACT_VERSION, sorted(meta.LOCAL_SIZES.items()),
-                       meta.ROW_THREADS, meta.MATMUL_BLOCK, meta.MATMUL_STEP, meta.FOLD_ROWS, meta.FOLD_STEP,
-                       meta.MAX_PUSH_WORDS)).encode())
+    state.update(repr((prec_sig, generator_version, [vars(module)[name] for module, name in _CONSTANTS])).encode())
     return state.digest()
 
 
