@@ -510,6 +510,8 @@ class KernelCache:
         for key, entry in change.put.items():
             if self._pending.get(key) is entry:
                 del self._pending[key]
+            if self._closed:
+                self._memory[key] = entry   # the file is not opened again
         self._dropped -= change.drop
         self._touched -= change.touch
         if outcome.damage and not self._heal:

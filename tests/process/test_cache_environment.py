@@ -7,6 +7,8 @@ import json
 import os
 import resource
 import shutil
+import subprocess
+import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
@@ -19,6 +21,7 @@ from nnk import config
 from nnk.cache import location, store
 from nnk.cache.store import KernelCache
 from nnk.errors import CacheError
+from tests import ROOT
 from tests.kernels import key, spirv
 
 #: A user without an entry in the system's table.
@@ -239,11 +242,37 @@ def test_a_folder_in_place_of_the_file(folder: Path) -> None:
         cache.close()
 
 
-def test_work_pending_at_exit(folder: Path) -> None:
-    import subprocess
-    import sys
+def test_puts_while_the_interpreter_shuts_down(folder: Path) -> None:
+    """From handlers that run after nnk's own, and from a finalizer; no thread can start any more."""
+    code = ("import atexit, sys\n"
+            "def late():\n"
+            "    cache.put(key(1), spirv(1)); assert cache.get(key(1)) == spirv(1)\n"
+            "    cache.put(key(2), spirv(2)); assert cache.get(key(9)) is None\n"
+            "atexit.register(late)\n"
+            "from nnk.cache.store import KernelCache; from tests.kernels import key, spirv\n"
+            f"cache = KernelCache({str(folder / 'kernels.nnk')!r})\n"
+            "class Last:\n"
+            "    def __del__(self, cache=cache, key=key, spirv=spirv): cache.put(key(3), spirv(3))\n"
+            "sys.last = Last()\n"
+            "for n in range(10, 40): cache.put(key(n), spirv(n))\n")
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=ROOT, capture_output=True, text=True,
+                          env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert use(folder / "kernels.nnk", 1, 2, *range(10, 40))["first"] == [True] * 32
 
-    from tests import ROOT
+
+def test_stale_temporaries_leave_with_the_next_save(folder: Path) -> None:
+    path = folder / "kernels.nnk"
+    old, new, other = (folder / name for name in (".kernels.nnk.tmp-1-a", ".kernels.nnk.tmp-2-b", ".other.tmp-1-a"))
+    for file in (old, new, other):
+        file.write_bytes(b"x")
+    for file in (old, other):
+        os.utime(file, (0, 0))
+    fill(path, 1)
+    assert (old.exists(), new.exists(), other.exists()) == (False, True, True)
+
+
+def test_work_pending_at_exit(folder: Path) -> None:
     code = ("from nnk.cache.store import KernelCache; from tests.kernels import key, spirv\n"
             f"cache = KernelCache({str(folder / 'kernels.nnk')!r})\n"
             "for n in range(30): cache.put(key(n), spirv(n))\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from pathlib import Path
 
@@ -75,6 +76,20 @@ def test_files_that_are_not_trusted(path: Path, tmp_path: Path, monkeypatch: pyt
     path.rename(moved)
     path.symlink_to(moved)
     assert pipelines.load_pipelines(path, UUID, DRIVER) == b""
+
+
+def test_old_drivers_leave(tmp_path: Path) -> None:
+    """Nothing but a bounded number of pipeline files, and the new one is never among those that go."""
+    cache = tmp_path / "kernels.nnk"
+    (tmp_path / "pipelines-of-somebody.nnp").write_bytes(b"keep")
+    for number in range(12):
+        path = pipelines.pipelines_path(cache, UUID, f"driver {number}")
+        assert pipelines.save_pipelines(path, UUID, f"driver {number}", blob())
+        os.utime(path, (1000 + number, 1000 + number))
+        assert path in pipelines.pipeline_files(cache)
+    newest = [pipelines.pipelines_path(cache, UUID, f"driver {number}") for number in range(11, 3, -1)]
+    assert pipelines.pipeline_files(cache) == newest
+    assert (tmp_path / "pipelines-of-somebody.nnp").exists()
 
 
 def test_signatures(path: Path, tmp_path: Path) -> None:

@@ -144,6 +144,9 @@ def test_closed_cache_only_remembers(path: Path) -> None:
     cache.close()
     assert cache.get(key(1)) is None
     assert cache.stats().entries == 0
+    cache.put(key(2), spirv(2))
+    assert cache.get(key(2)) == spirv(2)
+    assert stored(path) == [key(1), key(2)]
 
 
 def test_identity_is_compared(path: Path) -> None:

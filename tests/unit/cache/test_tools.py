@@ -11,6 +11,7 @@ from nnk import config
 from nnk.cache import files, tools
 from nnk.cache.container import Snapshot
 from nnk.cache.entry import Entry, today
+from nnk.cache.pipelines import pipelines_path
 from nnk.cache.save import Change, save
 from nnk.cache.store import KernelCache
 from nnk.errors import CacheError
@@ -176,6 +177,7 @@ def test_gc(tmp_path: Path) -> None:
 def test_clear(tmp_path: Path) -> None:
     path = make(tmp_path / "k.nnk", 1, 2)
     (tmp_path / "k.nnk.bad-20200101T000000Z").write_bytes(b"x")
+    pipelines_path(path, bytes(16), "driver").write_bytes(b"x")
     assert tools.clear(path) == 2
     assert [file.name for file in tmp_path.iterdir()] == ["k.nnk.lock"]
     assert tools.clear(path) == 0

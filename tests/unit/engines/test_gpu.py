@@ -12,7 +12,7 @@ from nnk import config
 from nnk.cache.store import KernelCache
 from nnk.engines.gpu import GpuEngine
 from nnk.engines.parity import special_values
-from nnk.errors import CacheError, DeviceError, LimitError
+from nnk.errors import CacheError, DeviceError, LimitError, OutOfDeviceMemoryError, VulkanError
 from nnk.generator.compile import compile_kernel
 from nnk.generator.version import GENERATOR_VERSION
 
@@ -134,6 +134,65 @@ def test_entry_with_another_identity_is_a_miss(open_engine):
     engine.cache.put(step.key, engine.compile(engine.schedule([x - 1.0])[0].steps[0]), identity=bytes(16))
     assert (x + 1.0).tolist() == [2.0, 3.0]
     assert step.key in engine.kernels.compiled
+
+
+def filled(open_engine):
+    """Return an engine over a warm cache, a tensor to compute, and the key of its one kernel."""
+    first = open_engine()
+    (first.array([1.0, 2.0]) + 1.0).eval()
+    first.close()
+    engine = open_engine()
+    tensor = engine.array([1.0, 2.0]) + 1.0
+    return engine, tensor, engine.schedule([tensor])[0].steps[0]
+
+
+NO = VulkanError("no", call="vkCreateComputePipelines", result="VK_ERROR_UNKNOWN (-13)")
+FULL = OutOfDeviceMemoryError("full", call="vkCreateComputePipelines", result="VK_ERROR_OUT_OF_DEVICE_MEMORY (-2)")
+
+
+def refusing(engine, monkeypatch, refusals, error):
+    """Let the driver refuse a number of modules; return the list of all that it gets."""
+    modules, build = [], engine.device.build_kernel
+
+    def refuse(module, meta):
+        modules.append(module)
+        if len(modules) <= refusals:
+            raise error
+        return build(module, meta)
+
+    monkeypatch.setattr(engine.device, "build_kernel", refuse)
+    return modules
+
+
+def test_entry_that_the_driver_rejects_is_compiled_once_again(open_engine, monkeypatch, caplog):
+    engine, tensor, step = filled(open_engine)
+    modules = refusing(engine, monkeypatch, 1, NO)
+    with caplog.at_level(logging.WARNING, "nnk.engines"):
+        assert tensor.tolist() == [2.0, 3.0]
+    assert len(modules) == 2
+    assert "is rejected and compiled again" in caplog.text
+    assert engine.kernels.compiled == [step.key]
+    engine.cache.flush()
+    assert (engine.cache.stats().damaged, engine.cache.stats().healed) == (1, 1)
+
+
+def test_driver_that_rejects_the_new_module_too_is_an_error(open_engine, monkeypatch):
+    engine, tensor, _ = filled(open_engine)
+    modules = refusing(engine, monkeypatch, 9, NO)
+    with pytest.raises(VulkanError):
+        tensor.eval()
+    assert len(modules) == 2
+
+
+def test_device_without_memory_says_nothing_about_the_entry(open_engine, monkeypatch):
+    engine, tensor, step = filled(open_engine)
+    modules = refusing(engine, monkeypatch, 1, FULL)
+    with pytest.raises(OutOfDeviceMemoryError):
+        tensor.eval()
+    assert len(modules) == 1
+    assert engine.cache.has(step.key, identity=step.identity)
+    assert tensor.tolist() == [2.0, 3.0]
+    assert engine.kernels.compiled == []
 
 
 def test_expected_hit(open_engine):
