@@ -6,7 +6,8 @@ import random
 import struct
 from pathlib import Path
 
-from nnk.cache.container import FORMAT_CHECK
+from nnk.cache.container import FORMAT_CHECK, Snapshot
+from nnk.cache.store import KernelCache
 
 
 def key(number: int, *, version: int = 1, suffix: str = "") -> str:
@@ -27,3 +28,19 @@ def make_newer(path: Path) -> bytes:
     data[data.index(FORMAT_CHECK)] ^= 1
     path.write_bytes(data)
     return bytes(data)
+
+
+def stored(path: Path) -> list[str]:
+    """Return the keys of the kernels of a file that can be read."""
+    snapshot = Snapshot.open(path)
+    try:
+        return sorted(name for name in snapshot.keys() if snapshot.read(name) is not None)  # noqa: SIM118
+    finally:
+        snapshot.close()
+
+
+def fill(path: Path, *numbers: int) -> None:
+    """Add kernels to a file, in one save."""
+    with KernelCache(path) as cache, cache.deferred():
+        for number in numbers:
+            cache.put(key(number), spirv(number))

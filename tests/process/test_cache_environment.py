@@ -22,7 +22,7 @@ from nnk.cache import location, store
 from nnk.cache.store import KernelCache
 from nnk.errors import CacheError
 from tests import ROOT
-from tests.kernels import key, spirv
+from tests.kernels import fill, key, spirv
 
 #: A user without an entry in the system's table.
 STRANGER = 54321
@@ -74,12 +74,6 @@ def use(path: Path | None, *numbers: int) -> dict[str, Any]:
         second = [cache.get(key(n)) == spirv(n) for n in numbers]
         cache.close()
     return {"first": first, "second": second, "warnings": [str(item.message) for item in caught]}
-
-
-def fill(path: Path, *numbers: int) -> None:
-    with KernelCache(path) as cache, cache.deferred():
-        for number in numbers:
-            cache.put(key(number), spirv(number))
 
 
 def test_no_home_no_user_no_path(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,7 +243,7 @@ def test_puts_while_the_interpreter_shuts_down(folder: Path) -> None:
             "    cache.put(key(1), spirv(1)); assert cache.get(key(1)) == spirv(1)\n"
             "    cache.put(key(2), spirv(2)); assert cache.get(key(9)) is None\n"
             "atexit.register(late)\n"
-            "from nnk.cache.store import KernelCache; from tests.kernels import key, spirv\n"
+            "from nnk.cache.store import KernelCache; from tests.kernels import fill, key, spirv\n"
             f"cache = KernelCache({str(folder / 'kernels.nnk')!r})\n"
             "class Last:\n"
             "    def __del__(self, cache=cache, key=key, spirv=spirv): cache.put(key(3), spirv(3))\n"
@@ -273,7 +267,7 @@ def test_stale_temporaries_leave_with_the_next_save(folder: Path) -> None:
 
 
 def test_work_pending_at_exit(folder: Path) -> None:
-    code = ("from nnk.cache.store import KernelCache; from tests.kernels import key, spirv\n"
+    code = ("from nnk.cache.store import KernelCache; from tests.kernels import fill, key, spirv\n"
             f"cache = KernelCache({str(folder / 'kernels.nnk')!r})\n"
             "for n in range(30): cache.put(key(n), spirv(n))\n")
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=ROOT, capture_output=True, text=True,
