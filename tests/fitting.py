@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy.typing as npt
 
 from nnk import ops
+from nnk.expr.meta import reduce_axis_of
 from nnk.expr.spec import ExprSpec
 from tests import strategies
 from tests.oracle import specrules as rules
@@ -67,22 +68,28 @@ def random_grid(rand: Random, spec: ExprSpec, budget: int) -> Grid:
     steps = len(spec.instrs) + 1
     if spec.matmul is None:
         rows, cols = _within(rand, [_side(rand), _side(rand)], max(budget // steps, 1))
-        if rand.randrange(16) == 0 and any(instr.op in rules.REDUCES for instr in spec.instrs):
-            # Chunks of a row sum, and rows of chunks.
-            rows, cols = rand.randrange(1, 3), min(rand.choice((16383, 16384, 16385, 33000)), budget)
+        axis = reduce_axis_of(spec)
+        if rand.randrange(16) == 0 and axis >= 0:
+            # Chunks of a line, and lines of chunks.
+            lines, length = rand.randrange(1, 3), min(rand.choice((16383, 16384, 16385, 33000)), budget)
+            rows, cols = (lines, length) if axis == 0 else (length, lines)
         return Grid(rows, cols)
     batch = rand.choice((1, 1, 1, 2, 3, 7))
     rows, cols, k = _within(rand, [_side(rand), _side(rand), _side(rand)], max(budget // batch, 1))
+    if reduce_axis_of(spec) >= 0:
+        # A GPU computes each value of a reduced product in one loop, and again in every pass over the line.
+        k = min(k, 40)
     rows, cols = _within(rand, [rows, cols], max(budget // (steps * batch), 1))
     return Grid(batch * rows, cols, batch, k, rand.randrange(4))
 
 
 class _Slot(NamedTuple):
-    """What a slot needs: its run-time words, its number of elements, the bound of its indices (0: floats)."""
+    """What a slot needs: its run-time words, its number of elements, the bound of its indices (0: it has none)."""
 
     words: Words
     count: int
     below: int = 0
+    kind: int = 0
 
 
 def _strided(rand: Random, rows: int, cols: int, rank: int, last: int = 0) -> _Slot:
@@ -118,8 +125,10 @@ def _read_slot(rand: Random, kind: int, param: int, grid: Grid, table: int) -> _
         return _Slot((), rows)
     if kind == rules.COL_BROADCAST:
         return _Slot((), cols)
-    words = (1,) * ops.view_param_words(kind, param)
-    return _Slot(words, rows * cols)
+    if kind == rules.HEAD_GROUP:
+        return _Slot((rand.choice((1, 2, 3, 5)),), rows * cols)
+    assert not ops.view_param_words(kind, param)
+    return _Slot((), rows * cols)
 
 
 def _operand_counts(spec: ExprSpec, grid: Grid) -> dict[int, int]:
@@ -147,7 +156,7 @@ def _index_tables(rand: Random, spec: ExprSpec, grid: Grid) -> dict[int, _Slot]:
         if view.kind in (rules.TAKE, rules.ROW_GATHER):
             old = tables.get(view.param, _Slot((), 0, rand.randrange(1, 9)))
             count = grid.rows if view.kind == rules.TAKE else grid.cols
-            tables[view.param] = old._replace(count=max(old.count, count))
+            tables[view.param] = old._replace(count=max(old.count, count), kind=view.kind)
     return tables
 
 
@@ -160,7 +169,8 @@ def fit(rand: Random, spec: ExprSpec, grid: Grid, vector_out: bool) -> Case:
     for slot, view in enumerate(spec.views):
         if slot in tables:
             words.append(())
-            inputs.append(strategies.random_indices(rand, tables[slot].count, tables[slot].below))
+            make = strategies.random_indices if tables[slot].kind == rules.TAKE else strategies.random_labels
+            inputs.append(make(rand, tables[slot].count, tables[slot].below))
             continue
         if slot in operands and view.kind == rules.STRIDED:
             need = _strided_operand(rand, spec, slot, grid)

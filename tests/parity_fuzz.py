@@ -27,7 +27,15 @@ from nnk._fast import cpu
 from nnk.errors import ExprError
 from nnk.expr import meta as meta_module
 from nnk.expr.canonical import canonicalise
-from nnk.expr.meta import Launch, group_count_of, kernel_meta_of, loop_count_of, pack_words
+from nnk.expr.meta import (
+    Launch,
+    group_count_of,
+    kernel_meta_of,
+    loop_count_of,
+    out_count_of,
+    pack_words,
+    reduce_axis_of,
+)
 from nnk.expr.spec import ExprSpec
 from nnk.expr.spec_rules import validate
 from nnk.generator.compile import compile_kernel
@@ -67,10 +75,6 @@ class Sample(NamedTuple):
     cases: list[Case]
 
 
-def _is_reduced(spec: ExprSpec) -> bool:
-    return any(instr.op in rules.REDUCES for instr in spec.instrs)
-
-
 def _share_slots(rand: Random, spec: ExprSpec) -> ExprSpec:
     """At times a matmul of a slot with itself, or one whose tail reads an operand."""
     matmul = spec.matmul
@@ -96,7 +100,7 @@ def sample(seed: int, index: int, launches: int = LAUNCHES) -> Sample:
     for _ in range(launches):
         budget = LARGE_BUDGET if rand.randrange(LARGE_EVERY) == 0 else BUDGET
         grid = fitting.random_grid(rand, spec, budget)
-        vector_out = grid.cols > 0 and _is_reduced(canonical) and rand.randrange(2) == 0
+        vector_out = grid.rows * grid.cols > 0 and reduce_axis_of(canonical) >= 0 and rand.randrange(2) == 0
         cases.append(fitting.fit(rand, spec, grid, vector_out))
     return Sample(spec, cases)
 
@@ -153,7 +157,7 @@ class Fuzzer:
     def run_cpu(self, case: Case, rand: Random) -> list[Words]:
         """The outputs of the CPU engine, guards included."""
         meta = kernel_meta_of(case.spec)
-        outputs = [_guarded(case.launch.out_count) for _ in range(meta.n_outputs)]
+        outputs = [_guarded(out_count_of(meta, case.launch)) for _ in range(meta.n_outputs)]
         cpu.set_isa(rand.choice(cpu.isas()))
         try:
             cpu.Program(case.spec, meta).run(pack_words(meta, case.launch), case.inputs, outputs,
@@ -187,7 +191,7 @@ class Fuzzer:
         inputs: list[Any] = []
         outputs: list[Any] = []
         for buffers, arrays in ((inputs, case.inputs),
-                                (outputs, [_guarded(case.launch.out_count) for _ in range(meta.n_outputs)])):
+                                (outputs, [_guarded(out_count_of(meta, case.launch)) for _ in range(meta.n_outputs)])):
             for array in arrays:
                 buffers.append(self.device.allocate(array.nbytes, host_write=True))
                 if array.nbytes:
@@ -275,7 +279,7 @@ def _smaller(case: Case) -> Iterator[Case]:
 def _fails(fuzzer: Fuzzer, case: Case) -> Case | None:
     try:
         validate(case.spec)
-        if case.launch.vector_out and not _is_reduced(canonicalise(case.spec)):
+        if case.launch.vector_out and reduce_axis_of(canonicalise(case.spec)) < 0:
             return None
         fuzzer.check_alone(case)
     except Mismatch as mismatch:

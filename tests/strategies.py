@@ -339,6 +339,13 @@ def random_indices(rand: Random, count: int, below: int) -> npt.NDArray[np.int32
     return np.random.default_rng(rand.getrandbits(32)).integers(0, below, count, dtype=np.int32)
 
 
+def random_labels(rand: Random, count: int, below: int) -> npt.NDArray[np.float32]:
+    """Labels of a row_gather: floats whose whole part is a row, -0.0 among them."""
+    rows = random_indices(rand, count, below).astype(np.float32)
+    rows += np.random.default_rng(rand.getrandbits(32)).choice(np.array([0, 0.5, 0.9375], np.float32), count)
+    return np.where(rows == 0, np.float32(-0.0), rows)
+
+
 def _factors(rand: Random, rows: int, n: int) -> list[int]:
     """n sizes whose product is rows."""
     sizes = [1] * n
@@ -398,10 +405,11 @@ class _Slots:
     def add_gathered(self, kind: int) -> int:
         """The data slot first, then its index slot."""
         table = self.rand.randrange(1, 9)
-        count = self.cols if kind == rules.ROW_GATHER else self.rows
         slot = self.add_floats(kind, (), table * self.cols, len(self.views) + 1)
-        self.add(ViewSpec(rules.COL_BROADCAST if kind == rules.ROW_GATHER else rules.ROW_BROADCAST), (),
-                 random_indices(self.rand, count, table))
+        if kind == rules.TAKE:
+            self.add(ViewSpec(rules.ROW_BROADCAST), (), random_indices(self.rand, self.rows, table))
+        else:
+            self.add(ViewSpec(rules.COL_BROADCAST), (), random_labels(self.rand, self.cols, table))
         return slot
 
     def add_view(self, kind: int) -> int:
@@ -426,20 +434,52 @@ class _Slots:
             slot = self.add_floats(kind, (count, offset), (count + offset) * cols, count)
             self.views[slot] = self.views[slot]._replace(param2=offset)
             return slot
-        sizes = {rules.LINEAR: rows * cols, rules.ROW_BROADCAST: rows, rules.COL_BROADCAST: cols}
-        return self.add_floats(kind, (), sizes[kind])
+        if kind in rules.GROUPED_VIEWS:
+            count = _group_size(rand, rows * cols)
+            return self.add_floats(kind, (count,), rows * count * cols, count)
+        if kind == rules.HEAD_GROUP:
+            return self.add_floats(kind, (count,), rows * cols, count)
+        sizes = {rules.ROW_BROADCAST: rows, rules.COL_BROADCAST: cols}
+        return self.add_floats(kind, (), sizes.get(kind, rows * cols))
+
+    def add_operand(self, rows: int, cols: int, last: int = 0) -> int:
+        """A matmul operand of rows x cols a batch; ``last`` as in add_strided."""
+        choice = self.rand.randrange(4)
+        if choice == 0:
+            return self.add_strided(self.batch * rows, cols, last)
+        if choice == 1:
+            ratio = self.rand.randrange(1, 4)
+            return self.add_floats(rules.HEAD_GROUP, (ratio,), -(-self.batch // ratio) * rows * cols, ratio)
+        return self.add_floats(rules.LINEAR, (), self.batch * rows * cols)
 
 
-#: The views that the engines run.
+def _group_size(rand: Random, elements: int) -> int:
+    """Mostly a few values, at times more than lanes, now and then more than a chunk."""
+    if elements < 400 and rand.randrange(4) == 0:
+        return rand.choice((31, 255, 256, 257, 300, 600))
+    return 16500 if elements < 8 and rand.randrange(3) == 0 else rand.randrange(1, 10)
+
+
+#: The views that every form runs.
 RUNNABLE_VIEWS = (rules.LINEAR, rules.LINEAR, rules.ROW_MOD, rules.ROW_BROADCAST, rules.COL_BROADCAST, rules.STRIDED,
                   rules.STRIDED, rules.TAKE, rules.ROW_GATHER, rules.BATCH_MOD, rules.BATCH_COL, rules.ROW_ACCESS,
-                  rules.ROTATE_HALF)
-FORMS = ("elementwise", "reduce", "matmul")
+                  rules.ROTATE_HALF, *rules.GROUPED_VIEWS, rules.HEAD_GROUP)
+#: Kernel form -> (whether it has a matmul, the ops and the views that it reduces by).
+_FORM_PARTS: dict[str, tuple[bool, tuple[int, ...], tuple[int, ...]]] = {
+    "elementwise": (False, (), ()),
+    "reduce": (False, ROW_REDUCES, rules.ROW_VIEWS),
+    "columns": (False, COLUMN_REDUCES, rules.COL_VIEWS),
+    "matmul": (True, (), ()),
+    "reduce a matmul": (True, ROW_REDUCES, rules.ROW_VIEWS),
+    "columns of a matmul": (True, COLUMN_REDUCES, rules.COL_VIEWS),
+}
+FORMS = tuple(_FORM_PARTS)
 
 
 def _grid_of(rand: Random, form: str) -> tuple[int, int]:
-    if form == "reduce" and rand.randrange(8) == 0:
-        return rand.randrange(1, 3), rand.choice((255, 256, 257, 1000, 16384, 16385, 33000))
+    if form in ("reduce", "columns") and rand.randrange(8) == 0:
+        line, lines = rand.choice((255, 256, 257, 1000, 16384, 16385, 33000)), rand.randrange(1, 3)
+        return (lines, line) if form == "reduce" else (line, lines)
     if rand.randrange(8) == 0:
         return rand.randrange(1, 140), rand.randrange(1, 140)
     return rand.randrange(1, 12), rand.choice((1, 2, 3, 4, 5, 7, 8, 16, 33))
@@ -448,34 +488,33 @@ def _grid_of(rand: Random, form: str) -> tuple[int, int]:
 def random_case(rand: Random, form: str | None = None) -> Case:
     """A spec of a form that the engines run, not yet canonical, with its launch and inputs."""
     form = form or rand.choice(FORMS)
+    has_matmul, reduces, reduce_views = _FORM_PARTS[form]
     rows, cols = _grid_of(rand, form)
-    batch, k, trans, matmul = 1, 0, 0, None
+    matmul = None
     slots = _Slots(rand, rows, cols, 1, [], [], [])
-    if form == "matmul":
+    if has_matmul:
         batch, k, trans = rand.choice((1, 1, 2, 3)), rand.choice((1, 2, 5, 16, 17, 40)), rand.randrange(4)
         slots.batch = batch
         slots.rows = batch * rows
-        a = slots.add_strided(batch * rows, k) if rand.randrange(4) == 0 else \
-            slots.add_floats(rules.LINEAR, (), batch * rows * k)
-        b = slots.add_strided(batch * k, cols, k) if rand.randrange(4) == 0 else \
-            slots.add_floats(rules.LINEAR, (), batch * k * cols)
-        matmul = Matmul(a, b, trans & 1, trans >> 1, k, batch)
-    readable = [slots.add_view(rand.choice(RUNNABLE_VIEWS)) for _ in range(_size(rand, 6))]
+        matmul = Matmul(slots.add_operand(rows, k), slots.add_operand(k, cols, k), trans & 1, trans >> 1, k, batch)
+    readable = [slots.add_view(rand.choice(RUNNABLE_VIEWS + 2 * reduce_views)) for _ in range(_size(rand, 6))]
     consts = tuple(random_bits(rand) for _ in range(_size(rand, 16)))
     rparams = tuple(random_bits(rand) for _ in range(_size(rand, 4)))
     leaves = _leaves(rand, 0, len(consts), len(rparams), matmul is not None)
     leaves += [Operand(rules.INPUT, slot) for slot in readable] * 3
     num_regs = rand.randrange(2, 25)
-    builder = ProgramBuilder(rand, num_regs, leaves, ROW_REDUCES if form == "reduce" else ())
-    if form == "reduce":
+    builder = ProgramBuilder(rand, num_regs, leaves, reduces)
+    # A reduction comes first and the result hangs on one, unless a view reduces: the canonical form keeps it then.
+    by_view = any(slots.views[slot].kind in reduce_views for slot in readable)
+    by_instr = bool(reduces) and not (by_view and rand.randrange(2))
+    if by_instr:
         builder.reduce_registers = builder.reduce_registers or [num_regs]
         num_regs = max(num_regs, builder.reduce_registers[0] + 1)
-        first = Instr(rand.choice(ROW_REDUCES), builder.reduce_registers[0], builder.operand())
+        first = Instr(rand.choice(reduces), builder.reduce_registers[0], builder.operand())
         builder.instrs.append(first)
         builder.reduced.append(first.dst)
     instrs = builder.build(rand.randrange(0 if matmul else 1, 10))
-    if form == "reduce":
-        # The result hangs on a reduction, so that the canonical form keeps one.
+    if by_instr:
         last = Operand(rules.REG, builder.defined[-1]) if builder.defined else rand.choice(leaves)
         builder.instrs.append(Instr(rules.ADD, rand.choice(builder.registers),
                                     Operand(rules.REDUCE, rand.choice(builder.reduced)), last))
@@ -487,10 +526,11 @@ def random_case(rand: Random, form: str | None = None) -> Case:
 
 def launch_of(spec: ExprSpec, rows: int, cols: int, words: tuple[tuple[int, ...], ...], vector_out: bool) -> Launch:
     """The launch of a spec with the spec's own constants and sizes."""
-    reduces = any(instr.op in rules.REDUCES for instr in spec.instrs)
+    reduces = any(instr.op in rules.REDUCES for instr in spec.instrs) or \
+        any(view.kind in (*rules.ROW_VIEWS, *rules.COL_VIEWS) for view in spec.views)
     k, batch, trans = (spec.matmul.k, spec.matmul.batch, spec.matmul.trans_a | spec.matmul.trans_b << 1) \
         if spec.matmul else (0, 1, 0)
-    return Launch(rows, cols, words, spec.const_bits, spec.rparam_bits, vector_out and reduces, k, batch, trans)
+    return Launch(rows, cols, words, spec.const_bits, spec.rparam_bits, int(vector_out and reduces), k, batch, trans)
 
 
 def canonical_case(case: Case) -> Case:

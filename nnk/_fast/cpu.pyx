@@ -79,6 +79,8 @@ cdef extern from "cpu.h" nogil:
         uint32_t rparam_word
         uint32_t n_rparams
         uint32_t n_words
+        uint32_t column
+        uint32_t has_matmul
         uint32_t a_input
         uint32_t b_input
         nnk_raw_instr instrs[1]
@@ -224,11 +226,13 @@ cdef int read_spec(nnk_spec *out, object spec, object meta) except -1:
     out.rparam_word = number(meta.rparam_offset, NNK_MAX_WORDS, "a run-time parameter offset")
     out.n_rparams = number(len(spec.rparam_bits), NNK_MAX_WORDS, "a number of run-time parameters")
     out.n_words = number(meta.param_words, NNK_MAX_WORDS, "a number of parameter words")
-    if (spec.matmul is not None) != (out.form == NNK_FORM_MATMUL):
-        segment = "with" if spec.matmul is not None else "without"
+    out.column = out.form == NNK_FORM_REDUCE and meta.reduce_axis == 1
+    out.has_matmul = spec.matmul is not None
+    if out.has_matmul != (out.form == NNK_FORM_MATMUL or (out.form == NNK_FORM_REDUCE and meta.has_matmul)):
+        segment = "with" if out.has_matmul else "without"
         raise UnsupportedOpError(f"The CPU engine does not run the form {meta.form!r} {segment} a matmul segment",
                                  op="matmul")
-    if spec.matmul is not None:
+    if out.has_matmul:
         if out.n_views == 0:
             raise ExprError("A matmul needs inputs, got none", op="matmul")
         out.a_input = number(spec.matmul.a_input, out.n_views - 1, "an input slot of matmul operand a")

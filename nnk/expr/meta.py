@@ -16,8 +16,8 @@ from nnk.errors import LimitError, UnsupportedOpError
 from nnk.expr.spec import ExprSpec
 from nnk.numerics import REDUCE_CHUNK, REDUCE_LANES
 
-__all__ = ["MAX_PUSH_WORDS", "KernelMeta", "Launch", "group_count_of", "kernel_meta_of", "loop_count_of",
-           "pack_words", "reduce_axis_of"]
+__all__ = ["CHUNKS_OUT", "MAX_PUSH_WORDS", "VECTOR_OUT", "KernelMeta", "Launch", "group_count_of", "kernel_meta_of",
+           "loop_count_of", "out_count_of", "pack_words", "reduce_axis_of"]
 
 #: Vulkan guarantees 128 bytes of push constants. The limit is part of the SPIR-V, so it is the same everywhere.
 MAX_PUSH_WORDS = 32
@@ -27,6 +27,7 @@ HEADS: dict[str, tuple[str, ...]] = {
     "elementwise": ("count", "cols"),
     "matmul": ("count", "cols", "rows", "mm_k", "mm_batch", "mm_trans"),
     "reduce": ("count", "cols", "rows", "vector_out"),
+    "reduce_matmul": ("count", "cols", "rows", "vector_out", "mm_k", "mm_batch", "mm_trans"),
     "fold": ("count", "cols", "rows", "out_cols", "fold_k"),
     "fold_matmul": ("count", "cols", "rows", "out_cols", "fold_k", "mm_k", "mm_batch"),
 }
@@ -34,7 +35,7 @@ HEADS: dict[str, tuple[str, ...]] = {
 #: Threads of a workgroup by form.
 LOCAL_SIZES = {"elementwise": 256, "reduce": 256, "matmul": 64, "fold": 256, "fold_matmul": 256}
 
-#: A reduce workgroup takes several rows at a time, ROW_THREADS threads each.
+#: A reduce workgroup takes several lines (rows, or columns of a column reduction) at a time, ROW_THREADS threads each.
 ROW_THREADS = 32
 ROWS_PER_GROUP = LOCAL_SIZES["reduce"] // ROW_THREADS
 
@@ -46,8 +47,12 @@ MATMUL_STEP = 16
 FOLD_ROWS = 16
 FOLD_STEP = 16
 
+#: Values of the head word ``vector_out``.
+VECTOR_OUT, CHUNKS_OUT = 1, 2
+
 _VEC4_VIEWS = frozenset(ops.VIEW_BY_NAME[name].code for name in ("linear", "row_broadcast", "col_broadcast"))
 _GRID_OPERANDS = frozenset(ops.OPERAND_BY_NAME[name].code for name in ("row", "col", "batch"))
+_GROUPED_VIEWS = frozenset(ops.VIEW_BY_NAME[name].code for name in ("grouped_reduce_sum", "grouped_reduce_max"))
 _INDEX_VIEWS = frozenset(ops.VIEW_BY_NAME[name].code for name in ("take", "row_gather"))
 
 
@@ -70,6 +75,12 @@ class KernelMeta:
     fold_out: int
     fold_per_thread_row: int
     reduce_count: int = 0
+    grouped_slots: tuple[int, ...] = ()
+
+    @property
+    def head(self) -> tuple[str, ...]:
+        """Names of the fixed head words."""
+        return _head_of(self.form, self.has_matmul)
 
     @property
     def const_offset(self) -> int:
@@ -107,7 +118,9 @@ class Launch:
     """The run-time side of a kernel: shape data and values, none of which is part of its key.
 
     ``view_params`` holds one tuple of u32 words for each input slot (empty for views without run-time words).
-    ``vector_out``: the result of a reduce kernel is one value a row. ``mm_trans``: bit 0 transposes a, bit 1 b.
+    ``vector_out`` of a reduce kernel: 0 gives the grid, :data:`VECTOR_OUT` one value a line (a row, or a column of a
+    column reduction), :data:`CHUNKS_OUT` the value of each chunk of a line, of a program that is one reduction.
+    ``mm_trans``: bit 0 transposes a, bit 1 b.
     ``out_cols``: the columns of a fold's output, whose length is ``cols``; 0 for other forms.
     """
 
@@ -116,18 +129,11 @@ class Launch:
     view_params: tuple[tuple[int, ...], ...]
     const_bits: tuple[int, ...] = ()
     rparam_bits: tuple[int, ...] = ()
-    vector_out: bool = False
+    vector_out: int = 0
     mm_k: int = 0
     mm_batch: int = 1
     mm_trans: int = 0
     out_cols: int = 0
-
-    @property
-    def out_count(self) -> int:
-        """Number of elements of one output."""
-        if self.out_cols:
-            return self.rows * self.out_cols
-        return self.rows if self.vector_out else self.rows * self.cols
 
 
 def reduce_axis_of(spec: ExprSpec) -> int:
@@ -148,12 +154,16 @@ def index_slots_of(spec: ExprSpec) -> frozenset[int]:
 def _form_of(spec: ExprSpec, axis: int) -> str:
     if spec.fold is not None:
         return "fold" if spec.fold.matmul is None else "fold_matmul"
-    if axis == -1:
-        return "elementwise" if spec.matmul is None else "matmul"
-    if axis == 0 and spec.matmul is None:
+    if axis == -2:
+        raise UnsupportedOpError("Expected row reductions or column reductions in one kernel, got both; cut the "
+                                 "expression into two kernels", op="reduce")
+    if axis >= 0:
         return "reduce"
-    what = {0: "a row reduction over a matmul", 1: "a column reduction", -2: "row and column reductions"}[axis]
-    raise UnsupportedOpError(f"This version does not run {what} in one kernel", op="reduce")
+    return "elementwise" if spec.matmul is None else "matmul"
+
+
+def _head_of(form: str, has_matmul: bool) -> tuple[str, ...]:
+    return HEADS["reduce_matmul" if form == "reduce" and has_matmul else form]
 
 
 def _vec_width_of(spec: ExprSpec, axis: int) -> int:
@@ -181,7 +191,8 @@ def kernel_meta_of(spec: ExprSpec, prec_sig: int = 0) -> KernelMeta:
     axis = reduce_axis_of(spec)
     form = _form_of(spec, axis)
     offsets: list[int] = []
-    cursor = len(HEADS[form])
+    head_words = len(_head_of(form, spec.matmul is not None))
+    cursor = head_words
     for view in spec.views:
         offsets.append(cursor)
         cursor += ops.view_param_words(view.kind, view.param)
@@ -192,15 +203,17 @@ def kernel_meta_of(spec: ExprSpec, prec_sig: int = 0) -> KernelMeta:
         n_inputs=len(spec.views),
         n_outputs=1 + len(spec.extras),
         view_param_offsets=tuple(offsets),
-        view_param_count=cursor - len(HEADS[form]),
+        view_param_count=cursor - head_words,
         const_count=len(spec.const_bits),
         rparam_count=len(spec.rparam_bits),
         vec_width=_vec_width_of(spec, axis),
         prec_sig=prec_sig,
-        pc_base_fixed=len(HEADS[form]),
+        pc_base_fixed=head_words,
         fold_out=int(spec.fold is not None and spec.fold.vecacc is not None),
         fold_per_thread_row=0,
-        reduce_count=sum(ops.OP_BY_CODE[instr.op].kind == "reduce" for instr in spec.instrs),
+        reduce_count=sum(ops.OP_BY_CODE[instr.op].kind == "reduce" for instr in spec.instrs)
+        + sum(ops.VIEW_BY_CODE[view.kind].axis >= 0 for view in spec.views),
+        grouped_slots=tuple(slot for slot, view in enumerate(spec.views) if view.kind in _GROUPED_VIEWS),
     )
 
 
@@ -220,7 +233,7 @@ def pack_words(meta: KernelMeta, launch: Launch) -> bytes:
     values = {"count": count, "cols": launch.cols, "rows": launch.rows, "vector_out": int(launch.vector_out),
               "out_cols": launch.out_cols, "fold_k": launch.cols,
               "mm_k": launch.mm_k, "mm_batch": launch.mm_batch, "mm_trans": launch.mm_trans}
-    words: list[int] = [values[name] for name in HEADS[meta.form]]
+    words: list[int] = [values[name] for name in meta.head]
     for params in launch.view_params:
         words.extend(params)
     words.extend(launch.const_bits)
@@ -233,6 +246,25 @@ def _ceil_div(a: int, b: int) -> int:
     return -(-a // b)
 
 
+def _line_of(meta: KernelMeta, launch: Launch) -> tuple[int, int]:
+    """Return (lines, values of a line) of a reduce kernel: rows, or columns of a column reduction."""
+    return (launch.cols, launch.rows) if meta.reduce_axis == 1 else (launch.rows, launch.cols)
+
+
+def _chunks_of(meta: KernelMeta, launch: Launch) -> int:
+    """Return the number of results of a line."""
+    return _ceil_div(_line_of(meta, launch)[1], REDUCE_CHUNK) if launch.vector_out == CHUNKS_OUT else 1
+
+
+def out_count_of(meta: KernelMeta, launch: Launch) -> int:
+    """Return the number of elements of one output."""
+    if launch.out_cols:
+        return launch.rows * launch.out_cols
+    if launch.vector_out:
+        return _line_of(meta, launch)[0] * _chunks_of(meta, launch)
+    return launch.rows * launch.cols
+
+
 def group_count_of(meta: KernelMeta, launch: Launch) -> int:
     """Return the number of workgroups that cover a launch.
 
@@ -241,7 +273,7 @@ def group_count_of(meta: KernelMeta, launch: Launch) -> int:
     if meta.form == "elementwise":
         return _ceil_div(launch.rows * launch.cols, meta.local_size[0] * meta.vec_width)
     if meta.form == "reduce":
-        return _ceil_div(launch.rows, ROWS_PER_GROUP)
+        return _ceil_div(_line_of(meta, launch)[0] * _chunks_of(meta, launch), ROWS_PER_GROUP)
     rows_per_batch = launch.rows // launch.mm_batch
     if meta.form in ("fold", "fold_matmul"):
         return _ceil_div(rows_per_batch, FOLD_ROWS) * launch.mm_batch
@@ -255,17 +287,27 @@ def loop_count_of(meta: KernelMeta, launch: Launch, group_count: int) -> int:
     loop's last test as an iteration, and runs the loops of a branch that no thread takes once.
     """
     rounds = _ceil_div(group_count_of(meta, launch), group_count)
+    grouped = sum(_group_loops(launch.view_params[slot][0]) for slot in meta.grouped_slots)
     if meta.form == "elementwise":
-        return 1 + 6 * rounds
+        return 1 + (6 + grouped) * rounds
     if meta.form == "matmul":
         # Each step of k: the products, and two fetches of 4 x 4 elements, each with a branch not taken.
         step = 1 + (MATMUL_STEP + 1) + 2 * 28
         # Then 16 quads of 4 results.
-        return 1 + rounds * (_ceil_div(launch.mm_k, MATMUL_STEP) * step + 17 + 16 * 5 + 3)
-    chunks = _ceil_div(launch.cols, REDUCE_CHUNK)
+        return 1 + rounds * (_ceil_div(launch.mm_k, MATMUL_STEP) * step + 17 + 16 * (5 + 4 * grouped) + 3)
+    length = _line_of(meta, launch)[1]
+    if launch.vector_out == CHUNKS_OUT:
+        length = min(length, REDUCE_CHUNK)
+    chunks = _ceil_div(length, REDUCE_CHUNK)
     lanes = REDUCE_LANES // ROW_THREADS
+    element = 1 + grouped + (launch.mm_k + 1 if meta.has_matmul else 0)
     # A thread adds its lanes one after the other; a tree takes 21 iterations. Chunks of chunks have two more trees.
     # A maximum takes less: one loop over the same elements and one tree.
-    reduction = lanes * _ceil_div(launch.cols, REDUCE_LANES) + chunks * (2 * lanes + 27) + 45
-    store = 1 if launch.vector_out else _ceil_div(launch.cols, ROW_THREADS)
+    reduction = _ceil_div(length, ROW_THREADS) * element + chunks * (2 * lanes + 27) + 45
+    store = (1 if launch.vector_out else _ceil_div(length, ROW_THREADS)) * element
     return 1 + rounds * (max(1, meta.reduce_count) * reduction + store + 3)
+
+
+def _group_loops(size: int) -> int:
+    """Return an upper bound of the iterations that reduce a group: its elements, and lanes and merges of a chunk."""
+    return size + _ceil_div(size, REDUCE_CHUNK) * (3 * REDUCE_LANES + 3) + 6 * REDUCE_LANES

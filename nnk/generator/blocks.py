@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from string import Template
 
-__all__ = ["ELEMENTWISE", "ELEMENTWISE_VEC4", "FETCH", "LANES", "MATMUL", "REDUCE", "REDUCE_MAX", "REDUCE_SUM",
-           "TREE"]
+__all__ = ["COLUMN_LANES", "ELEMENTWISE", "ELEMENTWISE_VEC4", "FETCH", "GROUPED_MAX", "GROUPED_SUM", "LABEL_ROW",
+           "MATMUL", "PRODUCT", "REDUCE", "REDUCE_MAX", "REDUCE_SUM", "ROW_LANES", "TREE"]
 
 #: i runs over elements; the wrap guard keeps the last stride of a grid near 2**32 from starting over.
 ELEMENTWISE = Template("""\
@@ -43,51 +43,62 @@ ${scalar_body}
 }
 """)
 
-#: A row has ${row_threads} threads; thread t owns the logical lanes t, t + ${row_threads}, ... of rule R7, which live
-#: in shared memory. The steps of the tree that stay inside a thread need no barrier. Lanes from ``width`` on would
-#: hold the identity: steps and additions with them change nothing and are left out.
+#: A line is a row, or a column of a column reduction. It has ${row_threads} threads; thread t owns the logical lanes t,
+#: t + ${row_threads}, ... of rule R7, which live in shared memory. The steps of the tree that stay inside a thread need
+#: no barrier. Lanes from ``width`` on would hold the identity: steps and additions with them change nothing and are
+#: left out. ``width`` is the same for all lines.
 TREE = Template("""\
 uint tree_${name}(uint level, uint line, uint t, uint width){
   for(uint s=${half}u;s>=${row_threads}u;s>>=1)
-    for(uint j=t;j<s&&j+s<width;j+=${row_threads}u) lanes[level][line][j]=${combine_own};
+    for(uint j=t;j<s&&j+s<width;j+=${row_threads}u) LANE(level,line,j)=${combine_own};
   barrier();
   for(uint s=${half_row}u;s>0u;s>>=1){
     if(s<width){
-      if(t<s&&t+s<width) lanes[level][line][t]=${combine_other};
+      if(t<s&&t+s<width) LANE(level,line,t)=${combine_other};
       barrier();
     }
   }
-  uint result=lanes[level][line][0];
+  uint result=LANE(level,line,0);
   barrier();
   return result;
 }
 """)
 
-#: Lanes of the rows of a workgroup: level 0 for the elements of a chunk, level 1 for the results of chunks.
-LANES = Template("shared uint lanes[${levels}][${lines}][${lane_count}];\n")
+#: Lanes of the lines of a workgroup: level 0 for the elements of a chunk, level 1 for the results of chunks. Threads of
+#: a row lie side by side, and so do its lanes; threads of neighbouring columns lie side by side, and so do their lanes.
+ROW_LANES = Template("""\
+shared uint lanes[${levels}][${lines}][${lane_count}];
+#define LANE(level,line,lane) lanes[level][line][lane]
+""")
+COLUMN_LANES = Template("""\
+shared uint lanes[${levels}][${lane_count}][${lines}];
+#define LANE(level,line,lane) lanes[level][lane][line]
+""")
 
-#: Sum of a row, R7: chunks of 16384, lanes, tree; the results of chunks are a row again (level 1), and so are the
-#: results of 16384 chunks: at most 16 values, one a thread.
+#: Sum of a line, R7: chunks of 16384, lanes, tree; the results of chunks are a line again (level 1), and so are the
+#: results of 16384 chunks: at most 16 values, one a thread. No values sum to +0 (R5). The line has ``extent`` elements
+#: from ``start`` on, none of the workgroup more than ``span``: lanes that are empty in this line alone hold the
+#: identity.
 REDUCE_SUM = Template("""\
     uint ${result};
     {
-      uint chunks=(cols-1u)/${chunk}u+1u, top=${identity}, total=${identity};
+      uint chunks=span==0u?0u:(span-1u)/${chunk}u+1u, top=${identity}, total=span==0u?0u:${identity};
       for(uint chunk=0u;chunk<chunks;chunk++){
-        uint first=chunk*${chunk}u, length=min(cols-first,${chunk}u);
+        uint first=chunk*${chunk}u, length=min(span-first,${chunk}u), end=min(extent-first,length);
         for(uint lane=t;lane<min(length,${lane_count}u);lane+=${row_threads}u){
           uint acc=${identity};
-          for(uint j=lane;j<length;j+=${lane_count}u){
-            uint col=first+j;
+          for(uint j=lane;j<end;j+=${lane_count}u){
+            uint ${along}=start+first+j;
 ${body}
             acc=F2U(U2F(acc)+${value});
           }
-          lanes[0][line][lane]=acc;
+          LANE(0,line,lane)=acc;
         }
         total=tree_sum(0u,line,t,length);
         if(chunks>1u){
           uint lane=chunk%${lane_count}u, group=chunk%${chunk}u;
           if(t==lane%${row_threads}u)
-            lanes[1][line][lane]=group<${lane_count}u?total:F2U(U2F(lanes[1][line][lane])+U2F(total));
+            LANE(1,line,lane)=group<${lane_count}u?total:F2U(U2F(LANE(1,line,lane))+U2F(total));
           if(chunk==chunks-1u||group==${chunk}u-1u){
             total=tree_sum(1u,line,t,group+1u);
             if(chunks>${chunk}u&&t==chunk/${chunk}u) top=total;
@@ -95,48 +106,66 @@ ${body}
         }
       }
       if(chunks>${chunk}u){
-        lanes[0][line][t]=top;
+        LANE(0,line,t)=top;
         total=tree_sum(0u,line,t,(chunks-1u)/${chunk}u+1u);
       }
       ${result}=total;
     }
 """)
 
-#: Maximum of a row: any order gives the same bits (R6).
+#: Maximum of a line: any order gives the same bits (R6).
 REDUCE_MAX = Template("""\
     uint ${result};
     {
       uint acc=${identity};
-      for(uint col=t;col<cols;col+=${row_threads}u){
+      for(uint j=t;j<extent;j+=${row_threads}u){
+        uint ${along}=start+j;
 ${body}
         acc=nn_max(acc,F2U(${value}));
-        if(cols-col<=${row_threads}u) break;
+        if(extent-j<=${row_threads}u) break;
       }
-      lanes[0][line][t]=acc;
-      ${result}=tree_max(0u,line,t,min(cols,${row_threads}u));
+      LANE(0,line,t)=acc;
+      ${result}=tree_max(0u,line,t,min(span,${row_threads}u));
     }
 """)
 
-#: A workgroup takes ${lines} rows at a time. Values of a row are computed once, in program order; elements are
-#: computed again by each pass that needs them, with the same bits. Lines beyond the last row repeat it, so that all
-#: threads meet at the barriers, and store nothing.
+#: A workgroup takes ${lines} lines at a time: rows, or neighbouring columns, whose threads read neighbouring elements.
+#: With vector_out 2 an item is a chunk of a line, else a whole line. Values of a line are computed once, in program
+#: order; elements are computed again by each pass that needs them, with the same bits. Items beyond the last one repeat
+#: it, so that all threads meet at the barriers, and store nothing.
 REDUCE = Template("""\
 void main(){
   uint count=W(0), cols=W(1), rows=W(2), vector_out=W(3);
-  uint t=gl_LocalInvocationID.x%${row_threads}u, line=gl_LocalInvocationID.x/${row_threads}u;
-  uint groups=(rows-1u)/${lines}u+1u;
+  uint t=gl_LocalInvocationID.x${t}, line=gl_LocalInvocationID.x${line};
+  if(count==0u&&vector_out!=1u) return;
+  uint chunks_out=vector_out==2u?(${along_count}-1u)/${chunk}u+1u:1u;
+  uint items=${across_count}*chunks_out, groups=items/${lines}u+min(items%${lines}u,1u);
   for(uint group=gl_WorkGroupID.x;group<groups;group+=gl_NumWorkGroups.x){
-    uint row=min(group*${lines}u+line,rows-1u);
+    uint item=min(group*${lines}u+line,items-1u);
+    uint ${across}=${item_line}, start=(${item_chunk})*${chunk}u;
+    uint span=vector_out==2u?min(${along_count},${chunk}u):${along_count}, extent=min(${along_count}-start,span);
 ${passes}
-    uint limit=vector_out!=0u?1u:cols;
-    if(group*${lines}u+line>=rows) limit=0u;
-    for(uint col=t;col<limit;col+=${row_threads}u){
-      uint i=row*cols+col, at=vector_out!=0u?row:i;
+    uint limit=vector_out!=0u?1u:${along_count};
+    if(group*${lines}u+line>=items) limit=0u;
+    for(uint ${along}=t;${along}<limit;${along}+=${row_threads}u){
+      uint i=row*cols+col, at=vector_out!=0u?item:i;
 ${body}
-      if(limit-col<=${row_threads}u) break;
+      if(limit-${along}<=${row_threads}u) break;
     }
     if(groups-group<=gl_NumWorkGroups.x) break;
   }
+}
+""")
+
+#: The matmul segment's value at one element, for kernels that reduce it: k ascending (R8). A sum over no k is +0.
+PRODUCT = Template("""\
+float product(uint row,uint col){
+  uint cols=W(1), rows=W(2), depth=W(4), batches=W(5), trans=W(6), height=rows/batches;
+  uint batch=row/height, local_row=row-batch*height;
+${operands}
+  uint acc=depth==0u?0u:${identity};
+  for(uint k=0u;k<depth;k++) acc=F2U(U2F(acc)+U2F(${a})*U2F(${b}));
+  return U2F(acc);
 }
 """)
 
@@ -223,3 +252,37 @@ void fetch_${name}(uint t,uint base,uint across0,uint limit,uint k0,uint depth,u
   }
 }
 """)
+
+#: Sum of the n values of one level of a group, R7, by one thread: the lanes in bit-reversed order, so that a lane is
+#: added to the tree as soon as it is known. part[d] waits for its neighbour in the step that joins 2**d lanes; the
+#: lanes from n on would hold the identity. The value of level 0 is an element, that of the others a chunk of the level
+#: below; more than ${chunk} values are never asked for.
+GROUPED_SUM = Template("""\
+uint ${name}(uint base,uint step,uint first,uint n,uint count){
+  uint part[9], width=min(n,${lane_count}u), bits=0u;
+  while((1u<<bits)<width) bits++;
+  for(uint index=0u;index<(1u<<bits);index++){
+    uint lane=(bitfieldReverse(index)>>1u)>>(31u-bits), acc=${identity}, depth=0u;
+    for(uint j=lane;j<n;j+=${lane_count}u) acc=F2U(U2F(acc)+U2F(${value}));
+    for(uint rest=index;(rest&1u)!=0u;rest>>=1){ acc=F2U(U2F(part[depth])+U2F(acc)); depth++; }
+    part[depth]=acc;
+  }
+  return part[bits];
+}
+""")
+
+#: Maximum of a group by one thread (R6).
+GROUPED_MAX = Template("""\
+uint ${name}(uint base,uint step,uint count){
+  uint acc=${identity};
+  for(uint j=0u;j<count;j++) acc=nn_max(acc,${value});
+  return acc;
+}
+""")
+
+#: The row of a table that a float label names: truncated, and always a row of the table, whatever the label is.
+LABEL_ROW = """\
+uint label_row(uint label,uint rows){
+  return min(label<0x4f000000u?uint(INT(U2F(label))):0u,rows-1u);
+}
+"""

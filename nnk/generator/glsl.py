@@ -9,6 +9,7 @@ as bits, floats exist only between a load and a store. No zero is ever written a
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from nnk import numerics, ops
 from nnk.errors import UnsupportedOpError
@@ -29,11 +30,17 @@ __all__ = ["emit"]
 
 _VIEW = {view.code: view.name for view in ops.VIEWS}
 _KIND = {kind.code: kind.name for kind in ops.OPERANDS}
+_LINEAR, _INPUT, _REDUCE = ops.VIEW_BY_NAME["linear"].code, ops.OPERAND_BY_NAME["input"].code, \
+    ops.OPERAND_BY_NAME["reduce"].code
+#: Reduce view name -> code of the op that reduces a linear input alike.
+_REDUCE_OF_VIEW = {f"{axis}_reduce_{what}": ops.OP_BY_NAME[f"{axis}_{what}"].code
+                   for axis in ("row", "col") for what in ("sum", "max")}
 
 #: View name -> element index at (row, col, i = row*cols + col, batch); {p} is the number of the view's first
 #: parameter word. The strided view is built by :func:`_strided_address`, take and row_gather by their index slot.
 _ADDRESSES: dict[str, str] = {
     "linear": "i",
+    "head_group": "i",
     "row_mod": "(row%W({p}))*cols+col",
     "row_broadcast": "row",
     "col_broadcast": "col",
@@ -47,9 +54,10 @@ _ADDRESSES: dict[str, str] = {
 #: for a zero that they can see, whatever the decorations say (R2b).
 _OPAQUE_ZERO = "gl_WorkGroupID.y"
 
-#: Views and operands whose value is the same for all columns of a row.
-_ROW_VIEWS = frozenset(("row_broadcast", "batch_mod"))
-_ROW_OPERANDS = frozenset(("const", "rparam", "row", "batch"))
+#: Views and operands whose value is the same all along a line, by reduce axis: a row, or a column.
+_LINE_VIEWS = {0: frozenset(("row_broadcast", "batch_mod")), 1: frozenset(("col_broadcast", "row_gather"))}
+_LINE_OPERANDS = {0: frozenset(("const", "rparam", "row", "batch")), 1: frozenset(("const", "rparam", "col"))}
+_GROUPED = {"grouped_reduce_sum": "sum", "grouped_reduce_max": "max"}
 
 
 def _hex(bits: int) -> str:
@@ -93,15 +101,23 @@ class _Emitter:
         if name == "take":
             return f"b{view.param}.d[{row}]*cols+col"
         if name == "row_gather":
-            return f"b{view.param}.d[col]*cols+col"
+            return f"label_row(b{view.param}.d[col],uint(b{slot}.d.length())/cols)*cols+col"
         if name not in _ADDRESSES:
             raise UnsupportedOpError(f"This version does not run the view {name} (input {slot})", op=name)
         return _ADDRESSES[name].format(p=word)
 
+    @staticmethod
+    def element(slot: int, index: str) -> str:
+        """Return the bits of element ``index`` of ``slot``."""
+        return f"b{slot}.d[{index}]"
+
     def load(self, slot: int) -> str:
         """Return the bits of ``slot`` at (row, col)."""
         view = self.spec.views[slot]
-        bits = f"b{slot}.d[{self.address(slot)}]"
+        if _VIEW[view.kind] in _GROUPED:
+            count = f"W({self.meta.view_param_offsets[slot]})"
+            return f"group{slot}((row*{count})*cols+col,cols,{count})"
+        bits = self.element(slot, self.address(slot))
         if _VIEW[view.kind] == "rotate_half" and view.negate:
             word = self.meta.view_param_offsets[slot]
             return f"({bits}^((row%W({word})<W({word})/2u)?0x80000000u:0u))"
@@ -161,6 +177,8 @@ class _Emitter:
         slots = dict.fromkeys(operand.idx for operand in (*operands, *results) if _KIND[operand.kind] == "input")
         lines = [f"float x{slot}=U2F({load.format(slot=slot) if load else self.load(slot)});"
                  for slot in slots if not skip(slot)]
+        if self.meta.form == "reduce" and any(_KIND[operand.kind] == "matmul" for operand in (*operands, *results)):
+            lines.append("float mm=product(row,col);")
         return lines + [self.compute(self.program.instrs[position]) for position in positions]
 
     def grid_values(self) -> list[str]:
@@ -168,6 +186,8 @@ class _Emitter:
         kinds = {_KIND[operand.kind] for instr in self.program.instrs for operand in self.used(instr)}
         views = {_VIEW[view.kind] for view in self.spec.views}
         if kinds & {"row", "batch"} or views & {"batch_mod", "batch_col"}:
+            if self.meta.form == "reduce" and self.meta.has_matmul:
+                return ["uint height=rows/W(5), batch=row/height, batch_row=row-batch*height;"]
             if self.meta.has_matmul:
                 return ["uint batch_row=local_row;"]
             return [f"uint batch={_OPAQUE_ZERO}, batch_row=row;"]
@@ -220,10 +240,34 @@ class _Emitter:
             return sorted({self.spec.matmul.a_input, self.spec.matmul.b_input})
         return list(range(self.meta.n_inputs)) if self.meta.vec_width == 4 else []
 
+    def group_functions(self, slot: int) -> str:
+        """Return the functions that reduce a group of ``slot``: ``group<slot>(first element, step, count)``."""
+        name = f"group{slot}"
+        value = self.element(slot, "base+j*step")
+        if _GROUPED[_VIEW[self.spec.views[slot].kind]] == "max":
+            return blocks.GROUPED_MAX.substitute(name=name, identity=_MAX_IDENTITY, value=value)
+        chunk = numerics.REDUCE_CHUNK
+        below = f"(first+j)*{chunk}u"
+        values = [self.element(slot, "base+(first+j)*step"),
+                  f"{name}_0(base,step,{below},min(count-{below},{chunk}u),count)",
+                  f"{name}_1(base,step,{below},min((count-1u)/{chunk}u+1u-{below},{chunk}u),count)"]
+        levels = [blocks.GROUPED_SUM.substitute(name=f"{name}_{level}", chunk=chunk, lane_count=numerics.REDUCE_LANES,
+                                                identity=_SUM_IDENTITY, value=text)
+                  for level, text in enumerate(values)]
+        return "".join(levels) + (
+            f"uint {name}(uint base,uint step,uint count){{\n"
+            f"  uint chunks=(count-1u)/{chunk}u+1u;\n"
+            f"  if(chunks==1u) return {name}_0(base,step,0u,count,count);\n"
+            f"  if(chunks<={chunk}u) return {name}_1(base,step,0u,chunks,count);\n"
+            f"  return {name}_2(base,step,0u,(chunks-1u)/{chunk}u+1u,count);\n}}\n")
+
     def shader(self, main: str, helpers: str = "") -> str:
         """Return the complete source around ``main``."""
         head = ["#version 450", f"layout(local_size_x={self.meta.local_size[0]}) in;", *self.buffers(),
                 "#define W(n) words[n]"]
+        helpers = "".join(map(self.group_functions, self.meta.grouped_slots)) + helpers
+        if any(_VIEW[view.kind] == "row_gather" for view in self.spec.views):
+            helpers = blocks.LABEL_ROW + helpers
         return "\n".join((*head, functions_for(helpers + main), helpers + main))
 
 
@@ -259,78 +303,136 @@ def _emit_elementwise(emitter: _Emitter) -> str:
         scalar_body=_indent(emitter.whole_body(), 4)))
 
 
+def _with_reduce_instrs(spec: ExprSpec, program: ValueForm) -> tuple[ExprSpec, ValueForm]:
+    """Return the same program with its reduce views as linear views and reduce instructions in front."""
+    reducing = {slot: _REDUCE_OF_VIEW[_VIEW[view.kind]] for slot, view in enumerate(spec.views)
+                if _VIEW[view.kind] in _REDUCE_OF_VIEW}
+    used = [operand for instr in program.instrs for operand in _Emitter.used(instr)]
+    slots = sorted({operand.idx for operand in used if _KIND[operand.kind] == "input" and operand.idx in reducing})
+    shift = len(slots)
+
+    def moved(operand: Operand) -> Operand:
+        if _KIND[operand.kind] == "input" and operand.idx in slots:
+            return Operand(_REDUCE, slots.index(operand.idx))
+        if _KIND[operand.kind] in ("reg", "fanout", "reduce"):
+            return Operand(operand.kind, operand.idx + shift)
+        return operand
+
+    front = tuple(Instr(reducing[slot], dst, Operand(_INPUT, slot)) for dst, slot in enumerate(slots))
+    rest = tuple(Instr(instr.op, instr.dst + shift, *map(moved, (instr.a, instr.b, instr.c)))
+                 for instr in program.instrs)
+    views = tuple(view._replace(kind=_LINEAR) if slot in reducing else view for slot, view in enumerate(spec.views))
+    return spec._replace(views=views), replace(program, instrs=front + rest,
+                                               outputs=tuple(position + shift for position in program.outputs))
+
+
 class _ReduceEmitter(_Emitter):
-    """Adds the split of a program into values of a row and values of an element."""
+    """Adds the split of a program into values of a line (a row or a column) and values of an element."""
 
     def __init__(self, spec: ExprSpec, meta: KernelMeta) -> None:
         super().__init__(spec, meta)
-        self.row_value: list[bool] = []
+        self.spec, self.program = _with_reduce_instrs(spec, self.program)
+        self.axis = meta.reduce_axis
+        self.along = "row" if self.axis else "col"
+        self.line_value: list[bool] = []
         for instr in self.program.instrs:
             is_reduce = ops.OP_BY_CODE[instr.op].kind == "reduce"
-            self.row_value.append(is_reduce or all(map(self.is_row_value, self.used(instr))))
+            self.line_value.append(is_reduce or all(map(self.is_line_value, self.used(instr))))
 
-    def is_row_slot(self, slot: int) -> bool:
-        return _VIEW[self.spec.views[slot].kind] in _ROW_VIEWS
+    def is_line_slot(self, slot: int) -> bool:
+        return _VIEW[self.spec.views[slot].kind] in _LINE_VIEWS[self.axis]
 
-    def is_row_value(self, operand: Operand) -> bool:
-        """Say whether ``operand`` is the same for all columns of a row."""
+    def is_line_value(self, operand: Operand) -> bool:
+        """Say whether ``operand`` is the same all along a line."""
         kind = _KIND[operand.kind]
         if kind == "input":
-            return self.is_row_slot(operand.idx)
+            return self.is_line_slot(operand.idx)
         if kind in ("reg", "fanout", "reduce"):
-            return self.row_value[operand.idx]
-        return kind in _ROW_OPERANDS
+            return self.line_value[operand.idx]
+        return kind in _LINE_OPERANDS[self.axis]
 
     def element_code(self, results: list[Operand]) -> list[str]:
-        """Return the code of one element for ``results``, over the row values that exist already."""
-        positions = self.needed(results, lambda position: self.row_value[position])
-        return self.statements(positions, results, self.is_row_slot)
+        """Return the code of one element for ``results``, over the line values that exist already."""
+        positions = self.needed(results, lambda position: self.line_value[position])
+        code = self.statements(positions, results, self.is_line_slot)
+        return [*self.grid_values(), *code] if self.axis else code
 
     def passes(self) -> str:
-        """Return the row values in program order, each reduction as a loop."""
-        slots = [slot for slot in range(len(self.spec.views)) if self.is_row_slot(slot)]
-        lines = [_indent([*self.grid_values(), *(f"float x{slot}=U2F({self.load(slot)});" for slot in slots)], 2)]
+        """Return the line values in program order, each reduction as a loop."""
+        slots = [slot for slot in range(len(self.spec.views)) if self.is_line_slot(slot)]
+        head = [] if self.axis else self.grid_values()
+        lines = [_indent([*head, *(f"float x{slot}=U2F({self.load(slot)});" for slot in slots)], 2)]
         for position, instr in enumerate(self.program.instrs):
-            if not self.row_value[position]:
+            if not self.line_value[position]:
                 continue
             op = ops.OP_BY_CODE[instr.op]
             if op.kind != "reduce":
                 lines.append(_indent([self.compute(instr)], 2))
                 continue
-            is_sum = op.name == "row_sum"
+            is_sum = op.name.endswith("sum")
             skeleton = blocks.REDUCE_SUM if is_sum else blocks.REDUCE_MAX
             lines.append(skeleton.substitute(
                 result=f"s{position}", chunk=numerics.REDUCE_CHUNK, lane_count=numerics.REDUCE_LANES,
-                row_threads=ROW_THREADS,
+                row_threads=ROW_THREADS, along=self.along,
                 identity=_SUM_IDENTITY if is_sum else _MAX_IDENTITY,
                 body=_indent(["uint i=row*cols+col;", *self.element_code([instr.a])], 6 if is_sum else 4),
                 value=self.operand(instr.a)).rstrip())
             lines.append(_indent([f"float v{position}=U2F(s{position});"], 2))
         return "\n".join(line for line in lines if line)
 
+    def product(self) -> str:
+        """Return the function that computes the matmul segment at one element, if the spec has one."""
+        matmul = self.spec.matmul
+        if matmul is None:
+            return ""
+        addresses = [_inner_address(self, name, slot) for name, slot in (("a", matmul.a_input), ("b", matmul.b_input))]
+        a, b = (self.element(slot, address)
+                for slot, (_, address) in zip((matmul.a_input, matmul.b_input), addresses, strict=True))
+        operands = [line for lines, _ in addresses for line in lines]
+        return blocks.PRODUCT.substitute(operands=_indent(operands, 1), identity=_SUM_IDENTITY, a=a, b=b)
+
 
 def _tree(name: str) -> str:
-    own, other = ("lanes[level][line][j]", "lanes[level][line][j+s]")
+    own, other = ("LANE(level,line,j)", "LANE(level,line,j+s)")
     combine = ("F2U(U2F({a})+U2F({b}))" if name == "sum" else "nn_max({a},{b})")
     return blocks.TREE.substitute(
         name=name, half=numerics.REDUCE_LANES // 2, half_row=ROW_THREADS // 2, row_threads=ROW_THREADS,
         combine_own=combine.format(a=own, b=other),
-        combine_other=combine.format(a=own.replace("[j", "[t"), b=other.replace("[j", "[t")))
+        combine_other=combine.format(a=own.replace(",j", ",t"), b=other.replace(",j", ",t")))
+
+
+#: What is a line in the skeleton of a reduce kernel, by reduce axis.
+_ROLES = {
+    0: {"along": "col", "along_count": "cols", "across": "row", "across_count": "rows", "item_line": "item/chunks_out",
+        "item_chunk": "item%chunks_out", "t": f"%{ROW_THREADS}u", "line": f"/{ROW_THREADS}u"},
+    1: {"along": "row", "along_count": "rows", "across": "col", "across_count": "cols", "item_line": "item%cols",
+        "item_chunk": "item/cols", "t": f"/{ROWS_PER_GROUP}u", "line": f"%{ROWS_PER_GROUP}u"},
+}
 
 
 def _emit_reduce(spec: ExprSpec, meta: KernelMeta) -> str:
     emitter = _ReduceEmitter(spec, meta)
-    names = {op.name for op in (ops.OP_BY_CODE[instr.op] for instr in spec.instrs) if op.kind == "reduce"}
-    if any(ops.VIEW_BY_CODE[view.kind].axis >= 0 for view in spec.views):
-        raise UnsupportedOpError("This version does not run views that reduce", op="view")
-    helpers = blocks.LANES.substitute(levels=2 if "row_sum" in names else 1, lines=ROWS_PER_GROUP,
-                                      lane_count=numerics.REDUCE_LANES)
-    helpers += "".join(_tree(name.removeprefix("row_")) for name in sorted(names))
+    names = {op.name.split("_")[1] for op in (ops.OP_BY_CODE[instr.op] for instr in emitter.program.instrs)
+             if op.kind == "reduce"}
+    lanes = blocks.COLUMN_LANES if emitter.axis else blocks.ROW_LANES
+    helpers = lanes.substitute(levels=2 if "sum" in names else 1, lines=ROWS_PER_GROUP,
+                               lane_count=numerics.REDUCE_LANES)
+    helpers += "".join(_tree(name) for name in sorted(names)) + emitter.product()
     results = emitter.outputs()
     body = emitter.element_code(results)
     body += [emitter.store(index, emitter.operand(result), "at") for index, result in enumerate(results)]
-    return emitter.shader(blocks.REDUCE.substitute(passes=emitter.passes(), body=_indent(body, 3), lines=ROWS_PER_GROUP,
-                                                   row_threads=ROW_THREADS), helpers)
+    return emitter.shader(blocks.REDUCE.substitute(
+        passes=emitter.passes(), body=_indent(body, 3), lines=ROWS_PER_GROUP, row_threads=ROW_THREADS,
+        chunk=numerics.REDUCE_CHUNK, **_ROLES[emitter.axis]), helpers)
+
+
+def _inner_address(emitter: _Emitter, name: str, slot: int) -> tuple[list[str], str]:
+    """Return definitions, and the element index of a matmul operand at (local_row, k) or (k, col) of ``batch``."""
+    view = emitter.spec.views[slot]
+    lines = _operand_bases(emitter, name, slot)
+    if _VIEW[view.kind] == "strided" and name == "a":
+        return lines, f"{_strided_row(emitter.meta.view_param_offsets[slot], view.param, 'row')}+k*a_column"
+    return lines, "a_base+local_row*a_row+k*a_column" if name == "a" else "b_base+k*b_row+col*b_column"
 
 
 def _operand_bases(emitter: _Emitter, name: str, slot: int) -> list[str]:
@@ -344,11 +446,12 @@ def _operand_bases(emitter: _Emitter, name: str, slot: int) -> list[str]:
         if not is_a:
             lines += [f"uint b_base={_strided_row(word, view.param, row)}, b_row=W({word + 2 * view.param - 1});"]
         return lines
-    if _VIEW[view.kind] != "linear":
-        raise UnsupportedOpError(f"This version does not run a matmul operand with the view {_VIEW[view.kind]}",
-                                 op="matmul")
+    if _VIEW[view.kind] not in ("linear", "head_group"):
+        raise UnsupportedOpError(f"Expected a linear, head_group or strided view for a matmul operand, got "
+                                 f"{_VIEW[view.kind]} (input {slot})", op="matmul")
     rows, columns, bit = ("height", "depth", "1u") if is_a else ("depth", "cols", "2u")
-    return [f"uint {name}_base=batch*{rows}*{columns}, {name}_row=(trans&{bit})==0u?{columns}:1u, "
+    block = f"(batch/W({word}))" if _VIEW[view.kind] == "head_group" else "batch"
+    return [f"uint {name}_base={block}*{rows}*{columns}, {name}_row=(trans&{bit})==0u?{columns}:1u, "
             f"{name}_column=(trans&{bit})==0u?1u:{rows};"]
 
 

@@ -21,7 +21,7 @@ from harness import Result, arguments, measure, report
 
 from nnk import ops
 from nnk._fast import cpu
-from nnk.expr.meta import Launch, kernel_meta_of, pack_words
+from nnk.expr.meta import Launch, kernel_meta_of, out_count_of, pack_words
 from nnk.expr.spec import ExprSpec, Instr, Matmul, Operand, ViewSpec, bits_of
 
 Array = np.ndarray[Any, np.dtype[np.float32]]
@@ -53,7 +53,7 @@ class Case:
         self.program = cpu.Program(spec, meta)
         run = Launch(rows, cols, ((),) * len(spec.views), spec.const_bits, (), **launch)
         self.words = pack_words(meta, run)
-        self.output = np.empty(run.out_count, np.float32)
+        self.output = np.empty(out_count_of(meta, run), np.float32)
 
     def results(self, repeat: int, threads: int) -> tuple[Result, Result]:
         """Time both sides."""

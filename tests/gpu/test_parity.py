@@ -16,7 +16,7 @@ from nnk.engines.gpu import GpuEngine
 from nnk.engines.parity import SUITE, compare, special_values
 from nnk.errors import LimitError
 from nnk.expr.canonical import canonicalise
-from nnk.expr.meta import group_count_of, kernel_meta_of, loop_count_of, pack_words
+from nnk.expr.meta import group_count_of, kernel_meta_of, loop_count_of, out_count_of, pack_words
 from nnk.generator.compile import compile_kernel
 from nnk.generator.version import GENERATOR_VERSION
 from tests.expression_strategies import Program, check, programs
@@ -55,7 +55,7 @@ def test_kernels_of_random_specs_give_the_bits_of_the_contract(vulkan: Any, case
     meta = kernel_meta_of(spec)
     kernel = vulkan.device.build_kernel(compile_kernel(spec, "test"), meta)
     inputs = [vulkan.upload(np.ascontiguousarray(array)) for array in case.inputs]
-    outputs = [vulkan.allocate(4 * launch.out_count) for _ in range(meta.n_outputs)]
+    outputs = [vulkan.allocate(4 * out_count_of(meta, launch)) for _ in range(meta.n_outputs)]
     vulkan.device.dispatch(kernel, inputs, outputs, pack_words(meta, launch), group_count_of(meta, launch))
     with np.errstate(all="ignore"):
         expected = evaluate(spec, launch, case.inputs)

@@ -56,8 +56,8 @@ def _strided_index(words: tuple[int, ...], n: int, r: Ints, c: Ints) -> Ints:
 
 
 def _whole_number(data: npt.NDArray[Any]) -> Ints:
-    """Index values: integers, or floats that hold one."""
-    return data.astype(np.int64)
+    """Index values: integers, or the whole part of floats."""
+    return np.trunc(data).astype(np.int64)
 
 
 def _grouped(grid: _Grid, data: Floats, count: int) -> Floats:
@@ -127,10 +127,11 @@ def _segment(spec: Spec, launch: Any, inputs: list[Any], slot: int, rows: int, c
         r = np.arange(batch * rows, dtype=np.int64)[:, None]
         c = np.arange(cols, dtype=np.int64)[None, :]
         return inputs[slot][_strided_index(tuple(launch.view_params[slot]), param, r, c)].reshape(batch, rows, cols)
-    data = inputs[slot][:batch * rows * cols]
-    if transposed:
-        return np.moveaxis(data.reshape(batch, cols, rows), 1, 2)
-    return data.reshape(batch, rows, cols)
+    shared = launch.view_params[slot][0] if kind == rules.HEAD_GROUP else 1
+    blocks = -(-batch // shared)
+    data = inputs[slot][:blocks * rows * cols]
+    data = np.moveaxis(data.reshape(blocks, cols, rows), 1, 2) if transposed else data.reshape(blocks, rows, cols)
+    return data[np.arange(batch) // shared]
 
 
 def matmul_grid(spec: Spec, launch: Any, inputs: list[Any], grid: _Grid) -> Floats:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from nnk import ops
 from nnk._fast import cpu
-from nnk.expr.meta import Launch, kernel_meta_of, pack_words
+from nnk.expr.meta import Launch, kernel_meta_of, out_count_of, pack_words
 from nnk.expr.spec import ExprSpec, Instr, Matmul, Operand, ViewSpec
 from tests import ROOT, strategies
 from tests.oracle import evaluate, specrules
@@ -23,7 +23,7 @@ UNWRITTEN = np.float32(-7.25)
 
 def run(spec: ExprSpec, launch: Launch, inputs: list[Any], threads: int) -> list[list[int]]:
     meta = kernel_meta_of(spec)
-    outputs = [np.full(launch.out_count, UNWRITTEN) for _ in range(meta.n_outputs)]
+    outputs = [np.full(out_count_of(meta, launch), UNWRITTEN) for _ in range(meta.n_outputs)]
     cpu.Program(spec, meta).run(pack_words(meta, launch), inputs, outputs, threads)
     return [output.view(np.uint32).tolist() for output in outputs]
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from nnk import ops
 from nnk._fast import cpu
 from nnk.errors import ExprError, ShapeError, UnsupportedOpError
-from nnk.expr.meta import kernel_meta_of, pack_words
+from nnk.expr.meta import kernel_meta_of, out_count_of, pack_words
 from nnk.expr.spec import ExprSpec, Fold, Instr, Operand, VecAcc, ViewSpec
 from nnk.expr.spec_rules import validate
 from tests import folds
@@ -39,7 +39,7 @@ def _default_isa():
 def run(case: Case, threads: int = 1) -> Any:
     """Return the bits of the result; a guard behind it must survive."""
     meta = kernel_meta_of(case.spec)
-    size = case.launch.out_count
+    size = out_count_of(meta, case.launch)
     output = np.full(size + 3, GUARD)
     cpu.Program(case.spec, meta).run(pack_words(meta, case.launch), case.inputs, [output], threads)
     assert (output[size:] == GUARD).all()
@@ -160,7 +160,7 @@ def test_sizes_are_data_of_a_launch():
     meta = kernel_meta_of(small.spec)
     program = cpu.Program(small.spec, meta)
     for case in (small, large):
-        output = np.zeros(case.launch.out_count, np.float32)
+        output = np.zeros(out_count_of(meta, case.launch), np.float32)
         program.run(pack_words(meta, case.launch), case.inputs, [output], 2)
         assert output.view(np.uint32).tolist() == expected(case).tolist()
 

@@ -46,7 +46,8 @@ typedef struct {
 typedef struct {
     uint32_t form, n_instrs, n_views, n_regs, n_extras;
     uint32_t const_word, n_consts, rparam_word, n_rparams, n_words;
-    uint32_t a_input, b_input; /* form matmul */
+    uint32_t column;           /* form reduce: the reductions are those of columns */
+    uint32_t has_matmul, a_input, b_input;
     nnk_raw_instr instrs[NNK_MAX_INSTRS];
     nnk_raw_view views[NNK_MAX_INPUTS];
     uint8_t extras[NNK_MAX_EXTRAS];
@@ -55,7 +56,7 @@ typedef struct {
 
 /* ---- the plan ---- */
 
-/* One value for the whole run, one for each row, or one for each element. */
+/* One value for the whole run, one for each line (a row, or a column of a column reduction), or one for each element. */
 enum { NNK_UNIFORM, NNK_ROW, NNK_ELEM };
 enum { NNK_NODE_INSTR, NNK_NODE_INPUT, NNK_NODE_WORD, NNK_NODE_MATMUL, NNK_NODE_ROW, NNK_NODE_COL, NNK_NODE_BATCH };
 
@@ -207,6 +208,9 @@ typedef struct {
     uint64_t out_cols;        /* fold: columns of the output, cols is its length */
     uint32_t trans;
     bool vector_out;
+    uint64_t chunks;          /* results of a line: 1, or one for each chunk of it */
+    bool is_product;          /* the output takes the bare matmul segment */
+    const float *product;     /* where the matmul segment's values lie, instead of in the output */
     uint64_t work_rows, work_cols; /* the grid as the tiles see it (one long row where is_flat) */
     size_t tile, block_rows, saved_cols;
     nnk_strided strided[NNK_MAX_INPUTS];
@@ -228,6 +232,7 @@ int nnk_run_check(nnk_run *run);
 /* The caller fills plan, words, in, out, threads and fault. */
 int nnk_run_execute(nnk_run *run);
 int nnk_run_matmul(nnk_run *run);
+int nnk_run_columns(nnk_run *run);
 void nnk_choose_tiles(nnk_run *run);
 
 static inline const float *nnk_in(const nnk_run *run, unsigned slot) { return (const float *)run->in[slot].data; }
@@ -267,3 +272,22 @@ bool nnk_context_init(nnk_context *ctx, const nnk_run *run);
 void nnk_context_free(nnk_context *ctx);
 /* Runs all passes over nr rows from r0 and the columns [c0, c0 + nc); nr > 1 only over whole rows. */
 void nnk_context_block(nnk_context *ctx, uint64_t r0, size_t nr, uint64_t c0, uint64_t nc);
+
+typedef struct {
+    uint64_t r0, c0;
+    size_t nr, nc;
+} nnk_window;
+
+/* The steps of a pass over one window. */
+void nnk_tile_leaf(nnk_context *ctx, unsigned node, nnk_window w);
+void nnk_tile_elem(nnk_context *ctx, const nnk_pass *pass, unsigned i, nnk_window w);
+const float *nnk_tile_operand(nnk_context *ctx, unsigned node, size_t n); /* as n values */
+void nnk_tile_store(nnk_context *ctx, nnk_window w);
+void nnk_row_instr(nnk_context *ctx, unsigned node, size_t n);
+uint64_t nnk_index_at(const nnk_run *run, const nnk_raw_view *view, uint64_t i);
+
+/* ---- columns ---- */
+
+/* o[j] = sum (R7) or maximum (R6) over i < n of data[i * stride + j], for j < width. */
+void nnk_column_sum(const nnk_isa *isa, const float *data, uint64_t stride, uint64_t n, size_t width, float *o);
+void nnk_column_max(const nnk_isa *isa, const float *data, uint64_t stride, uint64_t n, size_t width, float *o);

@@ -84,15 +84,30 @@ void nnk_odometer_next(nnk_odometer *od, const nnk_strided *view) {
 
 /* ---- indices ---- */
 
-/* The index of a row-picking view: one int32 for each of n rows or columns. */
+/* The rows of the table behind a row-picking view. */
+static uint64_t table_rows(const nnk_run *run, unsigned slot) { return run->in[slot].bytes / 4 / run->cols; }
+
+/* The index of a take: one int32 for each of n rows. */
 static int check_index(nnk_run *run, unsigned slot, unsigned index_slot, uint64_t n) {
     if (need_input(run, index_slot, n)) return run->fault->kind;
-    uint64_t table = run->in[slot].bytes / 4 / run->cols;
+    uint64_t table = table_rows(run, slot);
     const int32_t *index = run->in[index_slot].data;
     for (uint64_t i = 0; i < n; i++)
         if (index[i] < 0 || (uint64_t)index[i] >= table)
             return nnk_fail(run->fault, NNK_INDEX, "Index %" PRId32 " at position %" PRIu64 " of input %u is outside of "
                             "input %u, which has %" PRIu64 " rows", index[i], i, index_slot, slot, table);
+    return NNK_OK;
+}
+
+/* The labels of a row_gather: one float for each of n columns, without its fraction a row of the table. */
+static int check_labels(nnk_run *run, unsigned slot, unsigned label_slot, uint64_t n) {
+    if (need_input(run, label_slot, n)) return run->fault->kind;
+    uint64_t table = table_rows(run, slot);
+    const float *label = run->in[label_slot].data;
+    for (uint64_t i = 0; i < n; i++)
+        if (!(label[i] >= 0.0f && (double)label[i] < (double)table)) /* false for NaN */
+            return nnk_fail(run->fault, NNK_INDEX, "Label %g at position %" PRIu64 " of input %u is outside of input %u, "
+                            "which has %" PRIu64 " rows", (double)label[i], i, label_slot, slot, table);
     return NNK_OK;
 }
 
@@ -132,21 +147,47 @@ static int check_view(nnk_run *run, unsigned slot) {
         return need_input(run, slot, min64(batches, w[0]));
     case NNK_VIEW_BATCH_COL: return need_input(run, slot, add(mul(batches - 1, w[0]), cols));
     case NNK_VIEW_TAKE: return check_index(run, slot, view->param, rows);
-    case NNK_VIEW_ROW_GATHER: return check_index(run, slot, view->param, cols);
+    case NNK_VIEW_ROW_GATHER: return check_labels(run, slot, view->param, cols);
+    case NNK_VIEW_GROUPED_REDUCE_SUM:
+    case NNK_VIEW_GROUPED_REDUCE_MAX:
+        if (w[0] == 0) return zero_param(run, slot);
+        return need_input(run, slot, mul(mul(rows, w[0]), cols));
+    case NNK_VIEW_HEAD_GROUP:
+        if (w[0] == 0) return zero_param(run, slot);
+        return need_input(run, slot, mul(rows, cols));
     default: return need_input(run, slot, mul(rows, cols));
     }
 }
 
 static int check_matmul_operand(nnk_run *run, unsigned slot, uint64_t rows, uint64_t cols) {
-    unsigned kind = run->plan->spec.views[slot].kind;
-    if (kind == NNK_VIEW_STRIDED) return check_strided(run, slot, rows, cols);
-    if (kind != NNK_VIEW_LINEAR)
-        return nnk_fail(run->fault, NNK_UNSUPPORTED, "Expected a linear or strided view for matmul operand %u, got view "
-                        "%u", slot, kind);
-    return need_input(run, slot, mul(rows, cols));
+    const nnk_raw_view *view = &run->plan->spec.views[slot];
+    if (view->kind == NNK_VIEW_STRIDED) return check_strided(run, slot, mul(run->batch, rows), cols);
+    uint64_t blocks = run->batch;
+    if (view->kind == NNK_VIEW_HEAD_GROUP) {
+        if (run->words[view->word] == 0) return zero_param(run, slot);
+        blocks = (blocks - 1) / run->words[view->word] + 1;
+    } else if (view->kind != NNK_VIEW_LINEAR) {
+        return nnk_fail(run->fault, NNK_UNSUPPORTED, "Expected a linear, head_group or strided view for matmul operand "
+                        "%u, got view %u", slot, view->kind);
+    }
+    return need_input(run, slot, mul(mul(blocks, rows), cols));
 }
 
 /* ---- the head ---- */
+
+/* 0: the grid, 1: one value a line, 2: the value of each chunk of a line, of a program that is one reduction. */
+static int read_vector_out(nnk_run *run, uint32_t word) {
+    const nnk_plan *p = run->plan;
+    run->vector_out = word != 0;
+    if (word < 2) return NNK_OK;
+    const nnk_node *out = &p->nodes[p->out_node[0]];
+    if (word > 2 || !out->is_reduce || out->level)
+        return nnk_fail(run->fault, NNK_EXTENT, "Parameter words: expected vector_out 0 or 1, or 2 for a program that is "
+                        "one reduction, got %u", word);
+    uint64_t n = p->spec.column ? run->rows : run->cols;
+    run->chunks = n / NNK_REDUCE_CHUNK + (n % NNK_REDUCE_CHUNK != 0);
+    return NNK_OK;
+}
 
 static int read_head(nnk_run *run) {
     const uint32_t *w = run->words;
@@ -156,17 +197,19 @@ static int read_head(nnk_run *run) {
     run->batch = 1;
     run->k = run->trans = 0;
     run->vector_out = false;
+    run->chunks = 1;
     if (form == NNK_FORM_ELEMENTWISE) {
         run->rows = run->cols ? count / run->cols : 0;
     } else {
         run->rows = w[2];
-        run->vector_out = form == NNK_FORM_REDUCE && w[3] != 0;
     }
     if (mul(run->rows, run->cols) != count)
         return nnk_fail(run->fault, NNK_EXTENT, "Parameter words: %" PRIu64 " elements are not %" PRIu64 " rows of %"
                         PRIu64, count, run->rows, run->cols);
     run->m = run->rows;
-    if (form != NNK_FORM_MATMUL) return NNK_OK;
+    if (form == NNK_FORM_REDUCE && read_vector_out(run, w[3])) return run->fault->kind;
+    if (!run->plan->spec.has_matmul) return NNK_OK;
+    if (form == NNK_FORM_REDUCE) w++; /* behind vector_out */
     run->k = w[3];
     run->batch = w[4];
     run->trans = w[5];
@@ -181,9 +224,11 @@ static int read_head(nnk_run *run) {
 
 static int check_outputs(nnk_run *run) {
     const nnk_plan *p = run->plan;
-    if (run->vector_out && run->cols == 0 && p->nodes[p->out_node[0]].cls == NNK_ELEM)
-        return nnk_fail(run->fault, NNK_EXTENT, "Expected at least one column for an output of one value a row, got 0");
-    uint64_t elements = run->vector_out ? run->rows : mul(run->rows, run->cols);
+    uint64_t lines = p->spec.column ? run->cols : run->rows, length = p->spec.column ? run->rows : run->cols;
+    if (run->vector_out && length == 0 && p->nodes[p->out_node[0]].cls == NNK_ELEM)
+        return nnk_fail(run->fault, NNK_EXTENT, "Expected at least one element in a line for an output of one value a "
+                        "line, got 0");
+    uint64_t elements = run->vector_out ? mul(lines, run->chunks) : mul(run->rows, run->cols);
     for (unsigned i = 0; i < p->n_outputs; i++)
         if (run->out[i].bytes / 4 < elements)
             return nnk_fail(run->fault, NNK_EXTENT, "Output %u: expected at least %" PRIu64 " elements of 4 bytes, got %"
@@ -218,11 +263,11 @@ int nnk_run_check(nnk_run *run) {
     for (unsigned v = 0; v < p->n_nodes; v++)
         if (p->nodes[v].is_live && p->nodes[v].kind == NNK_NODE_INPUT && check_view(run, p->nodes[v].index))
             return run->fault->kind;
-    if (p->spec.form == NNK_FORM_MATMUL) {
-        uint64_t batch = run->batch, cols = run->cols;
+    if (p->spec.has_matmul) {
+        uint64_t cols = run->cols;
         if (run->rows && cols &&
-            (check_matmul_operand(run, p->spec.a_input, mul(batch, run->m), run->k) ||
-             check_matmul_operand(run, p->spec.b_input, mul(batch, run->k), cols)))
+            (check_matmul_operand(run, p->spec.a_input, run->m, run->k) ||
+             check_matmul_operand(run, p->spec.b_input, run->k, cols)))
             return run->fault->kind;
     }
     return check_overlaps(run);

@@ -27,6 +27,7 @@ typedef struct {
     const float *data;
     const nnk_strided *view; /* NULL: linear */
     uint64_t rows;           /* grid rows of a batch */
+    uint64_t group;          /* batches that share one block of the operand */
     int64_t batch_step, row_step, step;
 } operand;
 
@@ -44,8 +45,10 @@ static uint64_t ceil_to(uint64_t n, uint64_t step) { return (n + step - 1) / ste
 static uint64_t min64(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 static operand make_operand(const nnk_run *run, unsigned slot, uint64_t rows, uint64_t cols, bool transposed) {
-    operand op = {.data = nnk_in(run, slot), .rows = rows};
-    if (run->plan->spec.views[slot].kind == NNK_VIEW_STRIDED) {
+    operand op = {.data = nnk_in(run, slot), .rows = rows, .group = 1};
+    const nnk_raw_view *view = &run->plan->spec.views[slot];
+    if (view->kind == NNK_VIEW_HEAD_GROUP) op.group = run->words[view->word];
+    if (view->kind == NNK_VIEW_STRIDED) {
         op.view = &run->strided[slot];
         op.step = op.view->col_stride;
         return op;
@@ -58,7 +61,7 @@ static operand make_operand(const nnk_run *run, unsigned slot, uint64_t rows, ui
 
 static void offsets(const operand *op, uint64_t batch, uint64_t row, size_t n, int64_t *off) {
     if (!op->view) {
-        for (size_t i = 0; i < n; i++) off[i] = (int64_t)batch * op->batch_step + (int64_t)(row + i) * op->row_step;
+        for (size_t i = 0; i < n; i++) off[i] = (int64_t)(batch / op->group) * op->batch_step + (int64_t)(row + i) * op->row_step;
         return;
     }
     nnk_odometer od;
@@ -94,7 +97,7 @@ static void pack_cols(const matmul *mm, uint64_t batch, uint64_t j0, uint64_t nc
 static void tail(nnk_context *ctx, uint64_t r0, uint64_t rows, uint64_t c0, uint64_t nc) {
     const nnk_run *run = ctx->run;
     bool whole = nc == run->cols;
-    if (run->plan->is_matmul_only) {
+    if (run->plan->is_matmul_only || run->is_product) {
         float *c = nnk_out(run, 0) + r0 * run->cols + c0;
         if (whole) run->isa->canon(c, rows * nc);
         for (uint64_t r = 0; r < rows && !whole; r++) run->isa->canon(c + r * run->cols, nc);

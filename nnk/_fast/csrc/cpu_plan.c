@@ -17,21 +17,30 @@ int nnk_fail(nnk_fault *fault, int kind, const char *format, ...) {
     return fault->kind = kind;
 }
 
-static bool is_row_reduce(unsigned op) { return op == NNK_OP_ROW_SUM || op == NNK_OP_ROW_MAX; }
+static bool is_reduce_op(unsigned op) { return op >= NNK_OP_COL_SUM && op <= NNK_OP_ROW_MAX; }
 
-static int class_of_view(unsigned kind) {
+static bool is_column_op(unsigned op) { return op == NNK_OP_COL_SUM || op == NNK_OP_COL_MAX; }
+
+/* -1 for a view that this form of kernel cannot read. */
+static int class_of_view(const nnk_spec *s, unsigned kind) {
+    bool is_reduce = s->form == NNK_FORM_REDUCE;
     switch (kind) {
-    case NNK_VIEW_ROW_BROADCAST:
-    case NNK_VIEW_BATCH_MOD:
     case NNK_VIEW_ROW_REDUCE_SUM:
-    case NNK_VIEW_ROW_REDUCE_MAX: return NNK_ROW;
+    case NNK_VIEW_ROW_REDUCE_MAX: return is_reduce && !s->column ? NNK_ROW : -1;
+    case NNK_VIEW_COL_REDUCE_SUM:
+    case NNK_VIEW_COL_REDUCE_MAX: return is_reduce && s->column ? NNK_ROW : -1;
+    case NNK_VIEW_ROW_BROADCAST:
+    case NNK_VIEW_BATCH_MOD: return s->column ? NNK_ELEM : NNK_ROW;
+    case NNK_VIEW_COL_BROADCAST:
+    case NNK_VIEW_ROW_GATHER: return s->column ? NNK_ROW : NNK_ELEM;
     case NNK_VIEW_LINEAR:
+    case NNK_VIEW_HEAD_GROUP:
     case NNK_VIEW_ROTATE_HALF:
     case NNK_VIEW_ROW_MOD:
-    case NNK_VIEW_COL_BROADCAST:
-    case NNK_VIEW_ROW_GATHER:
     case NNK_VIEW_BATCH_COL:
     case NNK_VIEW_ROW_ACCESS:
+    case NNK_VIEW_GROUPED_REDUCE_SUM:
+    case NNK_VIEW_GROUPED_REDUCE_MAX:
     case NNK_VIEW_STRIDED:
     case NNK_VIEW_TAKE: return NNK_ELEM;
     default: return -1;
@@ -44,6 +53,8 @@ uint32_t nnk_words_of_view(const nnk_raw_view *view) {
     case NNK_VIEW_ROW_MOD:
     case NNK_VIEW_BATCH_MOD:
     case NNK_VIEW_BATCH_COL:
+    case NNK_VIEW_GROUPED_REDUCE_SUM:
+    case NNK_VIEW_GROUPED_REDUCE_MAX:
     case NNK_VIEW_HEAD_GROUP: return 1;
     case NNK_VIEW_ROW_ACCESS: return 2;
     case NNK_VIEW_STRIDED: return 2 * view->param + 1;
@@ -52,10 +63,11 @@ uint32_t nnk_words_of_view(const nnk_raw_view *view) {
 }
 
 int nnk_layout_check(const nnk_spec *s, nnk_fault *fault) {
-    static const uint32_t head[] = {2, 4, 6, 5};
+    static const uint32_t head[] = {2, 4, 6, 5}, reduce_matmul_head = 7;
+    uint32_t head_words = s->form == NNK_FORM_REDUCE && s->has_matmul ? reduce_matmul_head : head[s->form];
     if (s->n_words > NNK_MAX_WORDS)
         return nnk_fail(fault, NNK_INVALID, "Expected at most %d parameter words, got %u", NNK_MAX_WORDS, s->n_words);
-    if (s->n_words < head[s->form] || s->n_consts > s->n_words || s->const_word > s->n_words - s->n_consts ||
+    if (s->n_words < head_words || s->n_consts > s->n_words || s->const_word > s->n_words - s->n_consts ||
         s->n_rparams > s->n_words || s->rparam_word > s->n_words - s->n_rparams)
         return nnk_fail(fault, NNK_INVALID, "Parameter offsets of the kernel meta pass its %u words", s->n_words);
     for (uint32_t i = 0; i < s->n_views; i++) {
@@ -105,15 +117,10 @@ static int operand(nnk_plan *p, unsigned n, unsigned kind, unsigned idx, const i
         return def[idx];
     case NNK_OPERAND_INPUT: {
         if (idx >= s->n_views) { what = "input"; break; }
-        int cls = class_of_view(s->views[idx].kind);
+        int cls = class_of_view(s, s->views[idx].kind);
         if (cls < 0) {
-            nnk_fail(fault, NNK_UNSUPPORTED, "The CPU engine does not run view %u (input %u, instruction %u)",
-                     s->views[idx].kind, idx, n);
-            return -1;
-        }
-        if (s->form != NNK_FORM_REDUCE && (s->views[idx].kind == NNK_VIEW_ROW_REDUCE_SUM ||
-                                           s->views[idx].kind == NNK_VIEW_ROW_REDUCE_MAX)) {
-            nnk_fail(fault, NNK_INVALID, "Input %u has a reduce view, but the kernel form is not reduce", idx);
+            nnk_fail(fault, NNK_INVALID, "Instruction %u reads input %u through view %u, which no kernel of this form "
+                     "and reduce axis has", n, idx, s->views[idx].kind);
             return -1;
         }
         return leaf(p, NNK_NODE_INPUT, idx, (unsigned)cls);
@@ -125,11 +132,11 @@ static int operand(nnk_plan *p, unsigned n, unsigned kind, unsigned idx, const i
         if (idx >= s->n_rparams) { what = "run-time parameter"; break; }
         return leaf(p, NNK_NODE_WORD, s->rparam_word + idx, NNK_UNIFORM);
     case NNK_OPERAND_MATMUL:
-        if (s->form != NNK_FORM_MATMUL) { what = "matmul operand"; break; }
+        if (!s->has_matmul) { what = "matmul operand"; break; }
         return leaf(p, NNK_NODE_MATMUL, 0, NNK_ELEM);
-    case NNK_OPERAND_ROW: return leaf(p, NNK_NODE_ROW, 0, NNK_ROW);
-    case NNK_OPERAND_COL: return leaf(p, NNK_NODE_COL, 0, NNK_ELEM);
-    case NNK_OPERAND_BATCH: return leaf(p, NNK_NODE_BATCH, 0, NNK_ROW);
+    case NNK_OPERAND_ROW: return leaf(p, NNK_NODE_ROW, 0, s->column ? NNK_ELEM : NNK_ROW);
+    case NNK_OPERAND_COL: return leaf(p, NNK_NODE_COL, 0, s->column ? NNK_ROW : NNK_ELEM);
+    case NNK_OPERAND_BATCH: return leaf(p, NNK_NODE_BATCH, 0, s->column ? NNK_ELEM : NNK_ROW);
     default:
         nnk_fail(fault, NNK_UNSUPPORTED, "The CPU engine does not run operand kind %u (instruction %u)", kind, n);
         return -1;
@@ -141,12 +148,15 @@ static int operand(nnk_plan *p, unsigned n, unsigned kind, unsigned idx, const i
 static int add_instr(nnk_plan *p, unsigned n, int *def, nnk_fault *fault) {
     const nnk_raw_instr *raw = &p->spec.instrs[n];
     nnk_node node = {.kind = NNK_NODE_INSTR, .op = raw->op, .cls = NNK_UNIFORM};
-    node.is_reduce = is_row_reduce(raw->op);
+    node.is_reduce = is_reduce_op(raw->op);
     node.arity = node.is_reduce ? 1 : raw->op < NNK_OP_CODES ? nnk_isa_base.arity[raw->op] : 0;
     if (node.arity == 0)
         return nnk_fail(fault, NNK_UNSUPPORTED, "The CPU engine does not run op %u (instruction %u)", raw->op, n);
     if (node.is_reduce && p->spec.form != NNK_FORM_REDUCE)
         return nnk_fail(fault, NNK_INVALID, "Instruction %u is a reduction, but the kernel form is not reduce", n);
+    if (node.is_reduce && is_column_op(raw->op) != (p->spec.column != 0))
+        return nnk_fail(fault, NNK_INVALID, "Instruction %u reduces %s in a kernel that reduces the other axis", n,
+                        p->spec.column ? "rows" : "columns");
     if (raw->dst >= p->spec.n_regs)
         return nnk_fail(fault, NNK_INVALID, "Instruction %u writes register %u of %u", n, raw->dst, p->spec.n_regs);
     for (unsigned i = 0; i < node.arity; i++) {
@@ -174,9 +184,9 @@ static int build_nodes(nnk_plan *p, nnk_fault *fault) {
         last = (int)p->n_nodes - 1;
     }
     if (last < 0) {
-        if (s->form != NNK_FORM_MATMUL)
+        if (!s->has_matmul)
             return nnk_fail(fault, NNK_INVALID, "A spec without instructions and without a matmul has no result");
-        p->is_matmul_only = true;
+        p->is_matmul_only = s->form == NNK_FORM_MATMUL;
         last = leaf(p, NNK_NODE_MATMUL, 0, NNK_ELEM);
     }
     if (s->n_extras && s->form != NNK_FORM_ELEMENTWISE)
@@ -322,7 +332,8 @@ static void number_buffers(nnk_plan *p) {
         nnk_node *node = &p->nodes[v];
         if (!node->is_live) continue;
         bool in_place = node->kind == NNK_NODE_MATMUL || node->kind == NNK_NODE_INSTR ||
-                        (node->kind == NNK_NODE_INPUT && p->spec.views[node->index].kind == NNK_VIEW_LINEAR);
+                        (node->kind == NNK_NODE_INPUT && (p->spec.views[node->index].kind == NNK_VIEW_LINEAR ||
+                                                          p->spec.views[node->index].kind == NNK_VIEW_HEAD_GROUP));
         node->has_tile_buf = node->cls == NNK_ROW || (node->cls == NNK_ELEM && !in_place);
         if (node->has_tile_buf) node->tile_buf = (uint8_t)tiles++;
         if (node->cls == NNK_ROW) node->row_buf = (uint8_t)rows++;

@@ -1,5 +1,6 @@
 /* One run: picks tiles and schedule, cuts the grid into units of work, hands them to the threads. */
 #include <stdatomic.h>
+#include <stdlib.h>
 
 #include "cpu.h"
 
@@ -48,6 +49,11 @@ void nnk_choose_tiles(nnk_run *run) {
 static bool is_reduce(const nnk_run *run) { return run->plan->spec.form == NNK_FORM_REDUCE; }
 
 static void run_unit(nnk_context *ctx, const nnk_run *run, uint64_t unit) {
+    if (run->chunks > 1) {
+        uint64_t first = unit % run->chunks * NNK_REDUCE_CHUNK, rest = run->work_cols - first;
+        nnk_context_block(ctx, unit / run->chunks, 1, first, rest < NNK_REDUCE_CHUNK ? rest : NNK_REDUCE_CHUNK);
+        return;
+    }
     uint64_t blocks = (run->work_rows + run->block_rows - 1) / run->block_rows;
     uint64_t block = run->by_column ? unit % blocks : unit / run->segments;
     uint64_t segment = run->by_column ? unit / blocks : unit % run->segments;
@@ -81,7 +87,7 @@ static int run_tiles(nnk_run *run) {
     nnk_choose_tiles(run);
     uint64_t blocks = (run->work_rows + run->block_rows - 1) / run->block_rows;
     run->segments = is_reduce(run) || run->work_cols <= run->tile ? 1 : (run->work_cols + run->tile - 1) / run->tile;
-    run->units = blocks * run->segments;
+    run->units = run->chunks > 1 ? run->work_rows * run->chunks : blocks * run->segments;
     if (run->units == 0) return NNK_OK;
     double total = run->plan->cost * (double)run->work_rows * (double)run->work_cols + 50.0 * (double)run->units;
     unsigned threads = total < PARALLEL_NS ? 1 : run->threads;
@@ -96,10 +102,36 @@ static int run_tiles(nnk_run *run) {
     return NNK_OK;
 }
 
+/* A reduction over a matmul: the segment's values first, then the reduction reads them. */
+static int run_product(nnk_run *run) {
+    uint64_t count = run->rows * run->cols;
+    float *values = malloc((count ? count : 1) * sizeof *values);
+    if (!values) return nnk_fail(run->fault, NNK_NO_MEMORY, "Out of memory for the values of a matmul");
+    nnk_run inner = *run;
+    inner.is_product = true;
+    inner.out[0] = (nnk_buffer){values, count * sizeof *values};
+    run->product = values;
+    return nnk_run_matmul(&inner);
+}
+
+static int run_reduce(nnk_run *run) {
+    int failed = run->plan->spec.has_matmul ? run_product(run) : NNK_OK;
+    if (!failed) failed = run->plan->spec.column ? nnk_run_columns(run) : run_tiles(run);
+    free((void *)run->product);
+    run->product = NULL;
+    return failed;
+}
+
 int nnk_run_execute(nnk_run *run) {
     run->isa = nnk_isa_current();
+    run->product = NULL;
+    run->is_product = false;
     if (nnk_run_check(run)) return run->fault->kind;
     if (run->threads == 0) run->threads = nnk_cpu_count();
-    if (run->plan->spec.form == NNK_FORM_FOLD) return nnk_run_fold(run);
-    return run->plan->spec.form == NNK_FORM_MATMUL ? nnk_run_matmul(run) : run_tiles(run);
+    switch (run->plan->spec.form) {
+    case NNK_FORM_MATMUL: return nnk_run_matmul(run);
+    case NNK_FORM_REDUCE: return run_reduce(run);
+    case NNK_FORM_FOLD: return nnk_run_fold(run);
+    default: return run_tiles(run);
+    }
 }

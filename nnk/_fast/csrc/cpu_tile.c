@@ -36,7 +36,7 @@ static float max_identity(void) {
 /* ---- context ---- */
 
 static bool needs_accumulators(const nnk_run *run) {
-    return run->schedule->n_passes > 1 && run->cols > run->tile;
+    return run->schedule->n_passes > 1 && run->cols > run->tile && !run->plan->spec.column;
 }
 
 bool nnk_context_init(nnk_context *ctx, const nnk_run *run) {
@@ -107,7 +107,7 @@ static void resolve_row_leaf(nnk_context *ctx, unsigned v, uint64_t r0, size_t n
     }
 }
 
-static void run_row_instr(nnk_context *ctx, unsigned v, size_t nr) {
+void nnk_row_instr(nnk_context *ctx, unsigned v, size_t nr) {
     const nnk_run *run = ctx->run;
     const nnk_node *nodes = run->plan->nodes, *node = &nodes[v];
     unsigned variant = 0;
@@ -133,18 +133,19 @@ static void expand(nnk_context *ctx, unsigned v, size_t nr, uint64_t nc) {
 
 /* ---- element leaves ---- */
 
-typedef struct {
-    uint64_t r0, c0;
-    size_t nr, nc;
-} window;
-
 static void copy_row(float *o, const float *s, size_t n) { memcpy(o, s, n * sizeof *o); }
 
 /* The table row that index i names. It was checked before the run; checked again, since another thread of the host
  * process may write to the index meanwhile. */
-static uint64_t index_at(const nnk_run *run, const nnk_raw_view *view, uint64_t i) {
+uint64_t nnk_index_at(const nnk_run *run, const nnk_raw_view *view, uint64_t i) {
     size_t slot = (size_t)(view - run->plan->spec.views);
-    uint32_t row = (uint32_t)((const int32_t *)run->in[view->param].data)[i];
+    uint32_t row;
+    if (view->kind == NNK_VIEW_ROW_GATHER) {
+        float label = nnk_in(run, view->param)[i];
+        row = label >= 0.0f && label < 0x1p31f ? (uint32_t)label : 0;
+    } else {
+        row = (uint32_t)((const int32_t *)run->in[view->param].data)[i];
+    }
     return row < run->in[slot].bytes / 4 / run->cols ? row : 0;
 }
 
@@ -160,11 +161,11 @@ static uint64_t source_row(const nnk_run *run, const nnk_raw_view *view, uint64_
         *negate = view->negate && l < half;
         return l < half ? r + half : r - half;
     }
-    default: return index_at(run, view, r);
+    default: return nnk_index_at(run, view, r);
     }
 }
 
-static void resolve_rows(nnk_context *ctx, unsigned v, const nnk_raw_view *view, const float *data, window w) {
+static void resolve_rows(nnk_context *ctx, unsigned v, const nnk_raw_view *view, const float *data, nnk_window w) {
     const nnk_run *run = ctx->run;
     bool negate;
     uint64_t first = source_row(run, view, w.r0, &negate);
@@ -188,7 +189,7 @@ static void resolve_rows(nnk_context *ctx, unsigned v, const nnk_raw_view *view,
     ctx->loc[v] = o;
 }
 
-static void resolve_strided(nnk_context *ctx, unsigned v, unsigned slot, const float *data, window w) {
+static void resolve_strided(nnk_context *ctx, unsigned v, unsigned slot, const float *data, nnk_window w) {
     const nnk_strided *s = &ctx->run->strided[slot];
     nnk_odometer od;
     nnk_odometer_set(&od, s, w.r0);
@@ -211,7 +212,7 @@ static void resolve_strided(nnk_context *ctx, unsigned v, unsigned slot, const f
 }
 
 /* Leaves that are the same in every row: one row is made, then repeated; whole rows stay valid for the next block. */
-static void repeat_row(nnk_context *ctx, unsigned v, float *o, window w) {
+static void repeat_row(nnk_context *ctx, unsigned v, float *o, nnk_window w) {
     size_t have = ctx->filled_rows[v];
     for (size_t i = have ? have : 1; i < w.nr; i++) copy_row(o + i * w.nc, o, w.nc);
     bool whole = w.c0 == 0 && w.nc == ctx->run->work_cols;
@@ -219,21 +220,31 @@ static void repeat_row(nnk_context *ctx, unsigned v, float *o, window w) {
     ctx->loc[v] = o;
 }
 
-static void resolve_gather(nnk_context *ctx, unsigned v, const nnk_raw_view *view, unsigned slot, window w) {
+static void resolve_gather(nnk_context *ctx, unsigned v, const nnk_raw_view *view, unsigned slot, nnk_window w) {
     const nnk_run *run = ctx->run;
     const float *data = nnk_in(run, slot);
     float *o = tile_buf(ctx, run->plan->nodes[v].tile_buf);
     for (size_t j = 0; j < w.nc && !ctx->filled_rows[v]; j++)
-        o[j] = data[index_at(run, view, w.c0 + j) * run->cols + w.c0 + j];
+        o[j] = data[nnk_index_at(run, view, w.c0 + j) * run->cols + w.c0 + j];
     repeat_row(ctx, v, o, w);
 }
 
-static void resolve_leaf(nnk_context *ctx, unsigned v, window w) {
+static void resolve_grouped(nnk_context *ctx, unsigned v, const nnk_raw_view *view, const float *data, nnk_window w) {
+    const nnk_run *run = ctx->run;
+    uint64_t count = run->words[view->word], cols = run->work_cols;
+    bool is_sum = view->kind == NNK_VIEW_GROUPED_REDUCE_SUM;
+    float *o = tile_buf(ctx, run->plan->nodes[v].tile_buf);
+    ctx->loc[v] = o;
+    for (size_t i = 0; i < w.nr; i++, o += w.nc)
+        (is_sum ? nnk_column_sum : nnk_column_max)(run->isa, data + (w.r0 + i) * count * cols + w.c0, cols, count, w.nc, o);
+}
+
+void nnk_tile_leaf(nnk_context *ctx, unsigned v, nnk_window w) {
     const nnk_run *run = ctx->run;
     const nnk_node *node = &run->plan->nodes[v];
     ctx->is_scalar[v] = 0;
     if (node->kind == NNK_NODE_MATMUL) {
-        ctx->loc[v] = nnk_out(run, 0) + w.r0 * run->work_cols + w.c0;
+        ctx->loc[v] = (run->product ? run->product : nnk_out(run, 0)) + w.r0 * run->work_cols + w.c0;
         return;
     }
     float *o = tile_buf(ctx, node->tile_buf);
@@ -245,7 +256,8 @@ static void resolve_leaf(nnk_context *ctx, unsigned v, window w) {
     const nnk_raw_view *view = &run->plan->spec.views[node->index];
     const float *data = nnk_in(run, node->index);
     switch (view->kind) {
-    case NNK_VIEW_LINEAR: ctx->loc[v] = data + w.r0 * run->work_cols + w.c0; return;
+    case NNK_VIEW_LINEAR:
+    case NNK_VIEW_HEAD_GROUP: ctx->loc[v] = data + w.r0 * run->work_cols + w.c0; return;
     case NNK_VIEW_COL_BROADCAST:
         if (w.nr == 1) {
             ctx->loc[v] = data + w.c0;
@@ -262,6 +274,8 @@ static void resolve_leaf(nnk_context *ctx, unsigned v, window w) {
             else copy_row(o + i * w.nc, s, w.nc), ctx->loc[v] = o;
         }
         return;
+    case NNK_VIEW_GROUPED_REDUCE_SUM:
+    case NNK_VIEW_GROUPED_REDUCE_MAX: resolve_grouped(ctx, v, view, data, w); return;
     case NNK_VIEW_STRIDED: resolve_strided(ctx, v, node->index, data, w); return;
     case NNK_VIEW_ROW_GATHER: resolve_gather(ctx, v, view, node->index, w); return;
     default: resolve_rows(ctx, v, view, data, w);
@@ -270,7 +284,7 @@ static void resolve_leaf(nnk_context *ctx, unsigned v, window w) {
 
 /* ---- element instructions ---- */
 
-static void run_elem(nnk_context *ctx, const nnk_pass *pass, unsigned i, window w) {
+void nnk_tile_elem(nnk_context *ctx, const nnk_pass *pass, unsigned i, nnk_window w) {
     const nnk_run *run = ctx->run;
     unsigned v = pass->elems[i];
     const nnk_node *node = &run->plan->nodes[v];
@@ -294,17 +308,17 @@ static void run_elem(nnk_context *ctx, const nnk_pass *pass, unsigned i, window 
 
 /* ---- reductions ---- */
 
-static const float *reduce_operand(nnk_context *ctx, unsigned src, size_t n) {
+const float *nnk_tile_operand(nnk_context *ctx, unsigned src, size_t n) {
     if (!ctx->is_scalar[src]) return ctx->loc[src];
     float *o = tile_buf(ctx, ctx->run->plan->splat_buf);
     fill(o, *ctx->loc[src], n);
     return o;
 }
 
-static void reduce_rows(nnk_context *ctx, unsigned v, window w) {
+static void reduce_rows(nnk_context *ctx, unsigned v, nnk_window w) {
     const nnk_run *run = ctx->run;
     const nnk_node *node = &run->plan->nodes[v];
-    const float *x = reduce_operand(ctx, node->src[0], w.nr * w.nc);
+    const float *x = nnk_tile_operand(ctx, node->src[0], w.nr * w.nc);
     float *o = row_values(ctx, node);
     float (*reduce)(const float *, uint64_t) = node->op == NNK_OP_ROW_SUM ? run->isa->row_sum : run->isa->row_max;
     for (size_t i = 0; i < w.nr; i++) o[i] = reduce(x + i * w.nc, w.nc);
@@ -329,11 +343,11 @@ static void push(const nnk_isa *isa, nnk_accumulator *acc, int level, float valu
 }
 
 /* A tile starts at a multiple of its size, which divides a chunk: it never crosses a chunk's end. */
-static void accumulate(nnk_context *ctx, unsigned v, window w) {
+static void accumulate(nnk_context *ctx, unsigned v, nnk_window w) {
     const nnk_isa *isa = ctx->run->isa;
     const nnk_node *node = &ctx->run->plan->nodes[v];
     nnk_accumulator *acc = &ctx->acc[v];
-    const float *x = reduce_operand(ctx, node->src[0], w.nc);
+    const float *x = nnk_tile_operand(ctx, node->src[0], w.nc);
     if (node->op == NNK_OP_ROW_MAX) {
         float pair[2] = {acc->maximum, isa->row_max(x, w.nc)};
         acc->maximum = isa->row_max(pair, 2);
@@ -363,15 +377,14 @@ static void accumulate_end(nnk_context *ctx, unsigned v) {
 /* ---- blocks ---- */
 
 /* Stores outputs that no element instruction wrote: row and single values, copies, and one value a row. */
-static void store_outputs(nnk_context *ctx, window w) {
+void nnk_tile_store(nnk_context *ctx, nnk_window w) {
     const nnk_run *run = ctx->run;
     const nnk_plan *p = run->plan;
     for (unsigned i = 0; i < p->n_outputs; i++) {
         unsigned v = p->out_node[i];
         const nnk_node *node = &p->nodes[v];
-        if (run->vector_out) {
-            if (w.c0 != 0) continue;
-            float *o = nnk_out(run, i) + w.r0;
+        if (run->vector_out) { /* only the first tile of a line, or of a chunk, comes here in the last pass */
+            float *o = nnk_out(run, i) + w.r0 * run->chunks + w.c0 / NNK_REDUCE_CHUNK;
             for (size_t r = 0; r < w.nr; r++)
                 o[r] = node->cls == NNK_ELEM ? ctx->loc[v][ctx->is_scalar[v] ? 0 : r * w.nc]
                        : node->cls == NNK_ROW ? ctx->row_loc[v][r] : ctx->uniform[v];
@@ -387,14 +400,14 @@ static void store_outputs(nnk_context *ctx, window w) {
     }
 }
 
-static void run_tile(nnk_context *ctx, const nnk_pass *pass, bool is_last, bool whole_row, window w) {
-    for (unsigned i = 0; i < pass->n_leaves && w.nc; i++) resolve_leaf(ctx, pass->leaves[i], w);
-    for (unsigned i = 0; i < pass->n_elems && w.nc; i++) run_elem(ctx, pass, i, w);
+static void run_tile(nnk_context *ctx, const nnk_pass *pass, bool is_last, bool whole_row, nnk_window w) {
+    for (unsigned i = 0; i < pass->n_leaves && w.nc; i++) nnk_tile_leaf(ctx, pass->leaves[i], w);
+    for (unsigned i = 0; i < pass->n_elems && w.nc; i++) nnk_tile_elem(ctx, pass, i, w);
     for (unsigned i = 0; i < pass->n_reduces; i++) {
         if (whole_row) reduce_rows(ctx, pass->reduces[i], w);
         else accumulate(ctx, pass->reduces[i], w);
     }
-    if (is_last) store_outputs(ctx, w);
+    if (is_last) nnk_tile_store(ctx, w);
 }
 
 /* Values saved by an earlier pass: their place moves with the tile. */
@@ -413,14 +426,14 @@ void nnk_context_block(nnk_context *ctx, uint64_t r0, size_t nr, uint64_t c0, ui
     for (unsigned n = 0; n < run->schedule->n_passes; n++) {
         const nnk_pass *pass = &run->schedule->passes[n];
         bool is_last = n + 1 == run->schedule->n_passes;
-        for (unsigned i = 0; i < pass->n_rows; i++) run_row_instr(ctx, pass->rows[i], nr);
+        for (unsigned i = 0; i < pass->n_rows; i++) nnk_row_instr(ctx, pass->rows[i], nr);
         for (unsigned i = 0; i < pass->n_expand; i++) expand(ctx, pass->expand[i], nr, nc);
         for (unsigned i = 0; i < pass->n_reduces && !whole_row; i++) accumulate_begin(&ctx->acc[pass->reduces[i]]);
         uint64_t c = 0;
         do { /* once even without columns: the row values are still stored */
             size_t width = nr > 1 || nc - c < run->tile ? (size_t)(nc - c) : run->tile;
             locate_saved(ctx, c0 + c);
-            run_tile(ctx, pass, is_last, whole_row, (window){r0, c0 + c, nr, width});
+            run_tile(ctx, pass, is_last, whole_row, (nnk_window){r0, c0 + c, nr, width});
             c += width;
         } while (c < nc && !(is_last && run->vector_out)); /* one value a row needs the first column only */
         for (unsigned i = 0; i < pass->n_reduces && !whole_row; i++) accumulate_end(ctx, pass->reduces[i]);

@@ -80,46 +80,51 @@ FN uint nn_soft_rsqrt(uint u){
 float nn_div(float a,float b){return U2F(nn_soft_div(F2U(a),F2U(b)));}
 float nn_rsqrt(float a){return U2F(nn_soft_rsqrt(F2U(a)));}
 shared uint lanes[2][8][256];
+#define LANE(level,line,lane) lanes[level][line][lane]
 uint tree_sum(uint level, uint line, uint t, uint width){
   for(uint s=128u;s>=32u;s>>=1)
-    for(uint j=t;j<s&&j+s<width;j+=32u) lanes[level][line][j]=F2U(U2F(lanes[level][line][j])+U2F(lanes[level][line][j+s]));
+    for(uint j=t;j<s&&j+s<width;j+=32u) LANE(level,line,j)=F2U(U2F(LANE(level,line,j))+U2F(LANE(level,line,j+s)));
   barrier();
   for(uint s=16u;s>0u;s>>=1){
     if(s<width){
-      if(t<s&&t+s<width) lanes[level][line][t]=F2U(U2F(lanes[level][line][t])+U2F(lanes[level][line][t+s]));
+      if(t<s&&t+s<width) LANE(level,line,t)=F2U(U2F(LANE(level,line,t))+U2F(LANE(level,line,t+s)));
       barrier();
     }
   }
-  uint result=lanes[level][line][0];
+  uint result=LANE(level,line,0);
   barrier();
   return result;
 }
 void main(){
   uint count=W(0), cols=W(1), rows=W(2), vector_out=W(3);
   uint t=gl_LocalInvocationID.x%32u, line=gl_LocalInvocationID.x/32u;
-  uint groups=(rows-1u)/8u+1u;
+  if(count==0u&&vector_out!=1u) return;
+  uint chunks_out=vector_out==2u?(cols-1u)/16384u+1u:1u;
+  uint items=rows*chunks_out, groups=items/8u+min(items%8u,1u);
   for(uint group=gl_WorkGroupID.x;group<groups;group+=gl_NumWorkGroups.x){
-    uint row=min(group*8u+line,rows-1u);
+    uint item=min(group*8u+line,items-1u);
+    uint row=item/chunks_out, start=(item%chunks_out)*16384u;
+    uint span=vector_out==2u?min(cols,16384u):cols, extent=min(cols-start,span);
     uint s0;
     {
-      uint chunks=(cols-1u)/16384u+1u, top=0x80000000u, total=0x80000000u;
+      uint chunks=span==0u?0u:(span-1u)/16384u+1u, top=0x80000000u, total=span==0u?0u:0x80000000u;
       for(uint chunk=0u;chunk<chunks;chunk++){
-        uint first=chunk*16384u, length=min(cols-first,16384u);
+        uint first=chunk*16384u, length=min(span-first,16384u), end=min(extent-first,length);
         for(uint lane=t;lane<min(length,256u);lane+=32u){
           uint acc=0x80000000u;
-          for(uint j=lane;j<length;j+=256u){
-            uint col=first+j;
+          for(uint j=lane;j<end;j+=256u){
+            uint col=start+first+j;
             uint i=row*cols+col;
             float x0=U2F(b0.d[i]);
             acc=F2U(U2F(acc)+x0);
           }
-          lanes[0][line][lane]=acc;
+          LANE(0,line,lane)=acc;
         }
         total=tree_sum(0u,line,t,length);
         if(chunks>1u){
           uint lane=chunk%256u, group=chunk%16384u;
           if(t==lane%32u)
-            lanes[1][line][lane]=group<256u?total:F2U(U2F(lanes[1][line][lane])+U2F(total));
+            LANE(1,line,lane)=group<256u?total:F2U(U2F(LANE(1,line,lane))+U2F(total));
           if(chunk==chunks-1u||group==16384u-1u){
             total=tree_sum(1u,line,t,group+1u);
             if(chunks>16384u&&t==chunk/16384u) top=total;
@@ -127,7 +132,7 @@ void main(){
         }
       }
       if(chunks>16384u){
-        lanes[0][line][t]=top;
+        LANE(0,line,t)=top;
         total=tree_sum(0u,line,t,(chunks-1u)/16384u+1u);
       }
       s0=total;
@@ -136,26 +141,26 @@ void main(){
     float v1=nn_div(v0,U2F(W(4)));
     uint s4;
     {
-      uint chunks=(cols-1u)/16384u+1u, top=0x80000000u, total=0x80000000u;
+      uint chunks=span==0u?0u:(span-1u)/16384u+1u, top=0x80000000u, total=span==0u?0u:0x80000000u;
       for(uint chunk=0u;chunk<chunks;chunk++){
-        uint first=chunk*16384u, length=min(cols-first,16384u);
+        uint first=chunk*16384u, length=min(span-first,16384u), end=min(extent-first,length);
         for(uint lane=t;lane<min(length,256u);lane+=32u){
           uint acc=0x80000000u;
-          for(uint j=lane;j<length;j+=256u){
-            uint col=first+j;
+          for(uint j=lane;j<end;j+=256u){
+            uint col=start+first+j;
             uint i=row*cols+col;
             float x0=U2F(b0.d[i]);
             float v2=(x0)-(v1);
             float v3=(v2)*(v2);
             acc=F2U(U2F(acc)+v3);
           }
-          lanes[0][line][lane]=acc;
+          LANE(0,line,lane)=acc;
         }
         total=tree_sum(0u,line,t,length);
         if(chunks>1u){
           uint lane=chunk%256u, group=chunk%16384u;
           if(t==lane%32u)
-            lanes[1][line][lane]=group<256u?total:F2U(U2F(lanes[1][line][lane])+U2F(total));
+            LANE(1,line,lane)=group<256u?total:F2U(U2F(LANE(1,line,lane))+U2F(total));
           if(chunk==chunks-1u||group==16384u-1u){
             total=tree_sum(1u,line,t,group+1u);
             if(chunks>16384u&&t==chunk/16384u) top=total;
@@ -163,7 +168,7 @@ void main(){
         }
       }
       if(chunks>16384u){
-        lanes[0][line][t]=top;
+        LANE(0,line,t)=top;
         total=tree_sum(0u,line,t,(chunks-1u)/16384u+1u);
       }
       s4=total;
@@ -173,9 +178,9 @@ void main(){
     float v6=(v5)+(U2F(W(6)));
     float v7=nn_rsqrt(v6);
     uint limit=vector_out!=0u?1u:cols;
-    if(group*8u+line>=rows) limit=0u;
+    if(group*8u+line>=items) limit=0u;
     for(uint col=t;col<limit;col+=32u){
-      uint i=row*cols+col, at=vector_out!=0u?row:i;
+      uint i=row*cols+col, at=vector_out!=0u?item:i;
       float x0=U2F(b0.d[i]);
       float x1=U2F(b1.d[col]);
       float v2=(x0)-(v1);

@@ -22,45 +22,51 @@ FN int nn_key(uint u){int i=INT(u);return i^((i>>31)&0x7fffffff);}
 FN uint nn_isnan(uint u){return SEL((u&0x7fffffffu)>0x7f800000u,1u,0u);}
 FN uint nn_max(uint a,uint b){uint m=SEL(nn_key(a)>=nn_key(b),a,b);return SEL((nn_isnan(a)|nn_isnan(b))!=0u,QNAN,m);}
 shared uint lanes[1][8][256];
+#define LANE(level,line,lane) lanes[level][line][lane]
 uint tree_max(uint level, uint line, uint t, uint width){
   for(uint s=128u;s>=32u;s>>=1)
-    for(uint j=t;j<s&&j+s<width;j+=32u) lanes[level][line][j]=nn_max(lanes[level][line][j],lanes[level][line][j+s]);
+    for(uint j=t;j<s&&j+s<width;j+=32u) LANE(level,line,j)=nn_max(LANE(level,line,j),LANE(level,line,j+s));
   barrier();
   for(uint s=16u;s>0u;s>>=1){
     if(s<width){
-      if(t<s&&t+s<width) lanes[level][line][t]=nn_max(lanes[level][line][t],lanes[level][line][t+s]);
+      if(t<s&&t+s<width) LANE(level,line,t)=nn_max(LANE(level,line,t),LANE(level,line,t+s));
       barrier();
     }
   }
-  uint result=lanes[level][line][0];
+  uint result=LANE(level,line,0);
   barrier();
   return result;
 }
 void main(){
   uint count=W(0), cols=W(1), rows=W(2), vector_out=W(3);
   uint t=gl_LocalInvocationID.x%32u, line=gl_LocalInvocationID.x/32u;
-  uint groups=(rows-1u)/8u+1u;
+  if(count==0u&&vector_out!=1u) return;
+  uint chunks_out=vector_out==2u?(cols-1u)/16384u+1u:1u;
+  uint items=rows*chunks_out, groups=items/8u+min(items%8u,1u);
   for(uint group=gl_WorkGroupID.x;group<groups;group+=gl_NumWorkGroups.x){
-    uint row=min(group*8u+line,rows-1u);
+    uint item=min(group*8u+line,items-1u);
+    uint row=item/chunks_out, start=(item%chunks_out)*16384u;
+    uint span=vector_out==2u?min(cols,16384u):cols, extent=min(cols-start,span);
     uint s1;
     {
       uint acc=0xff800000u;
-      for(uint col=t;col<cols;col+=32u){
+      for(uint j=t;j<extent;j+=32u){
+        uint col=start+j;
         uint i=row*cols+col;
         float x0=U2F(b0.d[i]);
         float x1=U2F(b1.d[col]);
         float v0=(x0)*(x1);
         acc=nn_max(acc,F2U(v0));
-        if(cols-col<=32u) break;
+        if(extent-j<=32u) break;
       }
-      lanes[0][line][t]=acc;
-      s1=tree_max(0u,line,t,min(cols,32u));
+      LANE(0,line,t)=acc;
+      s1=tree_max(0u,line,t,min(span,32u));
     }
     float v1=U2F(s1);
     uint limit=vector_out!=0u?1u:cols;
-    if(group*8u+line>=rows) limit=0u;
+    if(group*8u+line>=items) limit=0u;
     for(uint col=t;col<limit;col+=32u){
-      uint i=row*cols+col, at=vector_out!=0u?row:i;
+      uint i=row*cols+col, at=vector_out!=0u?item:i;
       o0.d[at]=nn_canon(F2U(v1));
       if(limit-col<=32u) break;
     }

@@ -10,7 +10,17 @@ import nnk
 from nnk import ops
 from nnk.errors import LimitError, UnsupportedOpError
 from nnk.expr import meta as rules
-from nnk.expr.meta import KernelMeta, Launch, group_count_of, kernel_meta_of, loop_count_of, pack_words
+from nnk.expr.meta import (
+    CHUNKS_OUT,
+    VECTOR_OUT,
+    KernelMeta,
+    Launch,
+    group_count_of,
+    kernel_meta_of,
+    loop_count_of,
+    out_count_of,
+    pack_words,
+)
 from nnk.expr.spec import ExprSpec, Instr, Matmul, Operand, ViewSpec
 from tests import folds
 
@@ -28,15 +38,18 @@ def spec_of(*instrs, views=("linear",), **more):
 
 ELEMENTWISE = spec_of(("neg", IN0))
 REDUCE = spec_of(("row_sum", IN0))
+COLUMNS = spec_of(("col_sum", IN0))
+PRODUCT_SUM = spec_of(("row_sum", Operand(KIND["matmul"], 0)), views=("linear", "linear"), matmul=Matmul(0, 1))
 MATMUL = spec_of(views=("linear", "linear"), matmul=Matmul(0, 1))
 
 
 @pytest.mark.parametrize(("spec", "form", "axis", "head", "threads"), [
-    (ELEMENTWISE, "elementwise", -1, 2, 256), (REDUCE, "reduce", 0, 4, 256), (MATMUL, "matmul", -1, 6, 64)])
+    (ELEMENTWISE, "elementwise", -1, 2, 256), (REDUCE, "reduce", 0, 4, 256), (COLUMNS, "reduce", 1, 4, 256),
+    (PRODUCT_SUM, "reduce", 0, 7, 256), (MATMUL, "matmul", -1, 6, 64)])
 def test_forms(spec, form, axis, head, threads):
     meta = kernel_meta_of(spec)
     assert (meta.form, meta.reduce_axis, meta.pc_base_fixed, meta.local_size) == (form, axis, head, (threads, 1, 1))
-    assert meta.has_matmul == (form == "matmul")
+    assert meta.has_matmul == (head > 4)
 
 
 def test_words_come_in_the_documented_order():
@@ -58,7 +71,16 @@ def test_heads_of_forms():
     assert struct.unpack("<4I", pack_words(kernel_meta_of(REDUCE), launch)) == (24, 4, 6, 1)
     launch = Launch(6, 4, ((), ()), mm_k=9, mm_batch=2, mm_trans=3)
     assert struct.unpack("<6I", pack_words(kernel_meta_of(MATMUL), launch)) == (24, 4, 6, 9, 2, 3)
-    assert (launch.out_count, Launch(6, 4, ((),), vector_out=True).out_count) == (24, 6)
+    assert struct.unpack("<7I", pack_words(kernel_meta_of(PRODUCT_SUM), launch)) == (24, 4, 6, 0, 9, 2, 3)
+
+
+@pytest.mark.parametrize(("spec", "vector_out", "count", "groups"), [
+    (REDUCE, 0, 40000 * 20, 5000), (REDUCE, VECTOR_OUT, 40000, 5000), (REDUCE, CHUNKS_OUT, 40000, 5000),
+    (COLUMNS, 0, 40000 * 20, 3), (COLUMNS, VECTOR_OUT, 20, 3), (COLUMNS, CHUNKS_OUT, 60, 8)])
+def test_results_of_a_line(spec, vector_out, count, groups):
+    launch = Launch(40000, 20, ((),), vector_out=vector_out)
+    assert out_count_of(kernel_meta_of(spec), launch) == count
+    assert group_count_of(kernel_meta_of(spec), launch) == groups
 
 
 def test_parameters_move_to_a_buffer_beyond_128_bytes():
@@ -89,13 +111,11 @@ def test_vector_width_ignores_unused_operands():
     assert kernel_meta_of(spec).vec_width == 4
 
 
-@pytest.mark.parametrize(("spec", "text"), [
-    (spec_of(("col_sum", IN0)), "does not run a column reduction in one kernel"),
-    (spec_of(("row_sum", IN0), ("col_sum", IN0)), "row and column reductions"),
-    (spec_of(("row_sum", IN0), views=("linear", "linear"), matmul=Matmul(0, 1)), "a row reduction over a matmul"),
-    (spec_of(("neg", IN0), views=("col_reduce_sum",)), "a column reduction")])
-def test_what_this_version_does_not_run(spec, text):
-    with pytest.raises(UnsupportedOpError, match=text):
+@pytest.mark.parametrize("spec", [
+    spec_of(("row_sum", IN0), ("col_sum", IN0)),
+    spec_of(("row_sum", IN0), ("neg", Operand(KIND["input"], 1)), views=("linear", "col_reduce_max"))])
+def test_one_kernel_has_one_reduce_axis(spec):
+    with pytest.raises(UnsupportedOpError, match="row reductions or column reductions in one kernel, got both; cut"):
         kernel_meta_of(spec)
 
 
@@ -109,12 +129,12 @@ def test_heads_of_folds():
     meta = kernel_meta_of(folds.row_max(300))
     assert (meta.form, meta.has_matmul, meta.pc_base_fixed, meta.fold_out) == ("fold", False, 5, 0)
     launch = Launch(6, 300, ((),), (0,), out_cols=1)
-    assert (launch.out_count, group_count_of(meta, launch)) == (6, 1)
+    assert (out_count_of(meta, launch), group_count_of(meta, launch)) == (6, 1)
     assert struct.unpack("<6I", pack_words(meta, launch)) == (6, 300, 6, 1, 300, 0)
     meta = kernel_meta_of(folds.attention(16, 3, 40))
     assert (meta.form, meta.has_matmul, meta.pc_base_fixed, meta.fold_out) == ("fold_matmul", True, 7, 1)
     launch = Launch(120, 40, ((), (), ()), (0, 0xFF800000), mm_k=16, mm_batch=3, out_cols=16)
-    assert (launch.out_count, group_count_of(meta, launch)) == (1920, 9)
+    assert (out_count_of(meta, launch), group_count_of(meta, launch)) == (1920, 9)
     assert struct.unpack("<9I", pack_words(meta, launch)) == (1920, 40, 120, 16, 40, 16, 3, 0, 0xFF800000)
 
 
@@ -171,6 +191,19 @@ def test_loops_grow_with_the_work():
     depths = [loop_count_of(matmul, Launch(4, 4, ((), ()), mm_k=k), 1) for k in (1, 16, 17, 5000)]
     assert depths[0] == depths[1] < depths[2] < depths[3]
     assert depths[3] > 313 * 17
+
+
+def test_loops_of_columns_products_and_groups():
+    def loops(spec, rows, cols, words=((),), **more):
+        return loop_count_of(kernel_meta_of(spec), Launch(rows, cols, words, **more), 10**6)
+
+    assert loops(COLUMNS, 5000, 1) == loops(REDUCE, 1, 5000)
+    assert loops(COLUMNS, 100000, 8, vector_out=CHUNKS_OUT) < loops(COLUMNS, 100000, 8, vector_out=VECTOR_OUT)
+    one = loops(PRODUCT_SUM, 1, 3000, ((), ()), mm_k=1)
+    assert loops(PRODUCT_SUM, 1, 3000, ((), ()), mm_k=101) - one >= 100 * (8 * (3000 // 256) + 3000 // 32)
+    grouped = spec_of(("neg", IN0), views=("grouped_reduce_sum",))
+    assert loops(grouped, 3, 5, ((1000,),)) - loops(grouped, 3, 5, ((10,),)) == 990
+    assert loops(grouped, 3, 5, ((16384,),)) > 16384 + 2 * 256
 
 
 def test_loops_count_the_rounds_of_a_capped_grid():
