@@ -64,7 +64,7 @@ def main() -> int:
               f"slowest {counts['slowest_ms']:.2f} ms", flush=True)
         tried = mutations.fuzz_kernels(Path(folder), options.kernels, seed=options.seed)
         print(f"kernels: {tried} changed, none returned", flush=True)
-        flips = mutations.flip_every_bit(Path(folder), 20)
+        flips = mutations.flip_every_bit(Path(folder), 20, heal_every=11)
         print("flips: " + ", ".join(f"{count} {name}" for name, count in flips.items()), flush=True)
     return 0
 

@@ -24,6 +24,7 @@ from nnk.cache.entry import (
     ABOUT_BYTES,
     KEY,
     MAC_BYTES,
+    MAX_PARTS_BYTES,
     Entry,
     Item,
     about_of,
@@ -323,7 +324,11 @@ class Snapshot:
                               f"{check_of(spirv):016x}", field=f"kernel.{key}")
         about = self._short(b"about.", name, ABOUT_BYTES)
         identity, day = read_about(about, name, check) if about else (b"", 0)
-        return Entry(spirv, identity, self._short(b"mac.", name, MAC_BYTES), day)
+        return Entry(spirv, identity, self._short(b"mac.", name, MAC_BYTES), day, self._parts(name))
+
+    def _parts(self, name: bytes) -> bytes:
+        place = self._place(b"parts.", name, _STR)
+        return b"" if place is None or place[1] > MAX_PARTS_BYTES else self._value(place)
 
     def day(self, key: str) -> int:
         """Return the day of the kernel's last use, 0 if it is unknown."""
@@ -348,7 +353,7 @@ class Snapshot:
                 raise CacheError(f"The cache file changed while kernel `{key}` was copied", path=self.path)
             return spirv
 
-        return Item(key, length, check, entry.identity, entry.mac, entry.day, again)
+        return Item(key, length, check, entry.identity, entry.mac, entry.day, again, entry.parts)
 
     # ---- salvage ------------------------------------------------------------------------------------------------
 
@@ -398,6 +403,8 @@ def layout(items: Iterable[Item], *, generator_version: str, compiler: str,
         small.append((b"about." + key, _STR, about_of(key, item.check, item.identity, item.day)))
         if item.mac:
             small.append((b"mac." + key, _STR, item.mac))
+        if item.parts:
+            small.append((b"parts." + key, _STR, item.parts))
     heads = [(key, kind, len(value)) for key, kind, value in small]
     heads += [(b"kernel." + item.key.encode(), _STR, item.length) for item in ordered]
     yield encode_head(tuple(heads))

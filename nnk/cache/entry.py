@@ -29,6 +29,9 @@ KEY = re.compile(r"v[0-9]{1,9}\.[a-z0-9_.@-]{1,200}(?:#[a-z0-9]{1,16})?")
 IDENTITY_BYTES = 16
 MAC_BYTES = 32
 
+#: More hashes of parts than any kernel has.
+MAX_PARTS_BYTES = 512
+
 #: seal u64, day u64, identity (zeros where there is none)
 _ABOUT = struct.Struct("<8sQ16s")
 ABOUT_BYTES = 32
@@ -45,12 +48,16 @@ def today() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One kernel. ``day`` counts days since 1970 (UTC) of the last use; ``identity`` and ``mac`` may be empty."""
+    """One kernel. ``day`` counts days since 1970 (UTC) of the last use; the fields after ``spirv`` may be empty.
+
+    ``parts`` are hashes of the parts of the key, for explanations alone: nothing proves them.
+    """
 
     spirv: bytes
     identity: bytes = b""
     mac: bytes = b""
     day: int = 0
+    parts: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +71,7 @@ class Item:
     mac: bytes
     day: int
     read: Callable[[], bytes] = field(compare=False)
+    parts: bytes = b""
 
     @property
     def cost_bytes(self) -> int:
@@ -71,6 +79,8 @@ class Item:
         fields = [("kernel.", self.length), ("check.", 8), ("about.", ABOUT_BYTES)]
         if self.mac:
             fields.append(("mac.", len(self.mac)))
+        if self.parts:
+            fields.append(("parts.", len(self.parts)))
         return sum(21 + len(prefix) + len(self.key) + length for prefix, length in fields)
 
 
@@ -132,4 +142,4 @@ def read_about(raw: bytes, key: bytes, check: int) -> tuple[bytes, int]:
 def item_of(key: str, entry: Entry) -> Item:
     """Return the entry as an item to write."""
     return Item(key, len(entry.spirv), check_of(entry.spirv), entry.identity, entry.mac, entry.day,
-                lambda: entry.spirv)
+                lambda: entry.spirv, entry.parts)

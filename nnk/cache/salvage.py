@@ -19,7 +19,7 @@ __all__ = ["provable"]
 #: Places that are tried for one field.
 MAX_SPANS = 8
 
-_PER_KERNEL = re.compile(rb"(kernel|check|about|mac)\.(" + KEY.pattern.encode() + rb")([\x00\x01])")
+_PER_KERNEL = re.compile(rb"(kernel|check|about|mac|parts)\.(" + KEY.pattern.encode() + rb")([\x00\x01])")
 
 #: (prefix, key) -> (position of the value, length)
 Places = dict[tuple[bytes, bytes], tuple[int, int]]
@@ -95,6 +95,7 @@ def _prove(data: bytes, key: bytes, spans: Sequence[tuple[int, int]], places: Ca
         if raw not in checks:
             continue
         fields = {(b"kernel.", key): (at, length), (b"check.", key): checks[raw]}
+        fields.update(((b"parts.", key), span) for span in _own_span(data, places.get((b"parts.", key), ())))
         fields.update(((b"mac.", key), span) for span in places.get((b"mac.", key), ()) if span[1] == MAC_BYTES)
         if not abouts:
             return fields

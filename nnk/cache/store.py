@@ -28,7 +28,7 @@ from typing import Self
 from nnk import config
 from nnk.cache import files
 from nnk.cache.container import Snapshot
-from nnk.cache.entry import IDENTITY_BYTES, Entry, check_key, check_spirv, collision_key, today
+from nnk.cache.entry import IDENTITY_BYTES, MAX_PARTS_BYTES, Entry, check_key, check_spirv, collision_key, today
 from nnk.cache.location import cache_path, extra_paths, shown
 from nnk.cache.quarantine import Marks, suspects_of
 from nnk.cache.save import Change, Outcome, collides, save
@@ -142,7 +142,7 @@ class KernelCache:
         """Say whether there is a kernel with this key, whatever its identity."""
         return isinstance(key, str) and self.has(key)
 
-    def put(self, key: str, spirv: bytes, *, compiler: str = "", identity: bytes = b"") -> None:
+    def put(self, key: str, spirv: bytes, *, compiler: str = "", identity: bytes = b"", parts: bytes = b"") -> None:
         """Keep ``spirv`` under ``key``, in memory now and in the file soon.
 
         Parameters
@@ -155,11 +155,13 @@ class KernelCache:
             Name and version of the compiler, for the file's ``compiler`` field.
         identity : bytes, optional
             16 bytes, as for :meth:`get`.
+        parts : bytes, optional
+            Hashes of the parts of the key, at most 512 bytes, so that a later miss can be explained.
 
         Raises
         ------
         CacheError
-            If ``key`` is no kernel key or ``identity`` has another length.
+            If ``key`` is no kernel key, ``identity`` has another length or ``parts`` is too long.
         RecordError
             If ``spirv`` cannot be SPIR-V.
         """
@@ -168,6 +170,8 @@ class KernelCache:
         check_spirv(spirv)
         if identity and len(identity) != IDENTITY_BYTES:
             raise CacheError(f"Expected an identity of {IDENTITY_BYTES} bytes for kernel `{key}`, got {len(identity)}")
+        if len(parts) > MAX_PARTS_BYTES:
+            raise CacheError(f"Expected parts of at most {MAX_PARTS_BYTES} bytes for kernel `{key}`, got {len(parts)}")
         with self._lock:
             self._counts["puts"] += 1
             self._counts["compiles"] += bool(compiler)
@@ -175,7 +179,7 @@ class KernelCache:
             there = self._pending.get(key) or self._memory.get(key)
             if there is not None and collides(there, identity):
                 key = collision_key(key, identity)
-            entry = Entry(spirv, identity, self._mac(key, spirv, identity), today())
+            entry = Entry(spirv, identity, self._mac(key, spirv, identity), today(), bytes(parts))
             self._memory.pop(key, None)
             (self._memory if self.readonly else self._pending)[key] = entry
             self._note_use(key)

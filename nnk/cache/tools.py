@@ -36,6 +36,7 @@ class KernelInfo:
     day: int
     identity: str
     signed: bool
+    parts: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +76,18 @@ def _opened(path: Path) -> Snapshot:
 def _infos(snapshot: Snapshot, problems: list[str]) -> list[KernelInfo]:
     found = []
     for key in snapshot.keys():  # noqa: SIM118
-        state, identity, signed, size, day = "unchecked", "", False, 0, 0
+        state, identity, signed, size, day, parts = "unchecked", "", False, 0, 0, ""
         try:
             raw = snapshot.raw(key)
             size = 0 if raw is None else len(raw)
             entry = snapshot.read(key)
             if entry is not None:
                 state, identity, signed, day = "good", entry.identity.hex(), bool(entry.mac), entry.day
+                parts = entry.parts.hex()
         except RecordError as exc:
             state = "damaged"
             problems.append(f"{key}: {exc}")
-        found.append(KernelInfo(key, state, size, day, identity, signed))
+        found.append(KernelInfo(key, state, size, day, identity, signed, parts))
     return found
 
 
@@ -169,9 +171,9 @@ def verify(path: Path, *, repair: bool = False) -> Report:
     return report
 
 
-def _order(item: Item) -> tuple[int, int, bytes, bytes]:
+def _order(item: Item) -> tuple[int, int, bytes, bytes, bytes]:
     """Order items of one key by content alone, so that merging does not depend on the order of its arguments."""
-    return item.length, item.check, item.identity, item.mac
+    return item.length, item.check, item.identity, item.mac, item.parts
 
 
 #: Key that is asked for -> identity -> the kernel.

@@ -122,21 +122,42 @@ def explain(arguments: argparse.Namespace) -> int:
         stored = list_kernels(cache_path())
     except CacheError:
         stored = []
+    rows: list[dict[str, Any]] = []
     with KernelCache(readonly=True) as cache:
-        rows: list[dict[str, Any]] = [{"key": step.key, "verdict": _verdict(step, cache, stored),
-                 "parts": dict(explain_key(step.spec, step.meta.prec_sig, GENERATOR_VERSION))}
-                for step in lowered_steps(arguments.expression, arguments.shape)]
+        for step in lowered_steps(arguments.expression, arguments.shape):
+            parts = dict(explain_key(step.spec, step.meta.prec_sig, GENERATOR_VERSION))
+            verdict = _verdict(step, cache, stored)
+            rows.append({"key": step.key, "verdict": verdict, "parts": parts,
+                         "nearest": None if verdict == "hit" else _nearest(parts, stored)})
     if arguments.json:
         print_json(rows)
         return 0
     for row in rows:
         print(f"{row['key']}: {row['verdict']}")
-        print_table([(f"  {name}", digest) for name, digest in row["parts"].items()])
+        nearest = row["nearest"] or {"key": "", "parts": row["parts"]}
+        if row["nearest"]:
+            print(f"  nearest: {nearest['key']}, which differs in {', '.join(nearest['differs']) or 'no part'}")
+        print_table([(f"  {name}", digest, "" if nearest["parts"][name] == digest else nearest["parts"][name])
+                     for name, digest in row["parts"].items()])
     return 0
 
 
+def _nearest(parts: dict[str, str], stored: list[Any]) -> dict[str, Any] | None:
+    """Return the stored kernel that differs in the fewest parts of its key; None if none says what its parts are."""
+    best: dict[str, Any] | None = None
+    for info in stored:
+        digests = [info.parts[at:at + 12] for at in range(0, len(info.parts), 12)]
+        if len(digests) != len(parts):
+            continue
+        found = dict(zip(parts, digests, strict=True))
+        differs = [name for name in parts if parts[name] != found[name]]
+        if best is None or len(differs) < len(best["differs"]):
+            best = {"key": info.key, "differs": differs, "parts": found}
+    return best
+
+
 def _verdict(step: Any, cache: Any, stored: list[Any]) -> str:
-    """Say whether the cache has the kernel of ``step``, or which part of the key keeps it from a hit."""
+    """Say whether the cache has the kernel of ``step``, or what keeps it from a hit."""
     if cache.has(step.key, identity=step.identity):
         return "hit"
     same = [info for info in stored if info.key == step.key]
@@ -145,10 +166,13 @@ def _verdict(step: Any, cache: Any, stored: list[Any]) -> str:
     if same:
         found = same[0].identity or "none"
         return f"miss: another kernel has this key (identity {found}, expected {step.identity.hex()})"
-    structure = step.key.split(".", 1)[1]
-    others = sorted(info.key.split(".", 1)[0] for info in stored if info.key.split(".", 1)[1] == structure)
+    version, structure = step.key.partition("#")[0].split(".", 1)
+    others = [info.key for info in stored if info.key.partition("#")[0].split(".", 1)[1] == structure]
+    versions = sorted({key.split(".", 1)[0] for key in others} - {version})
+    if versions:
+        return f"miss: only generator versions {', '.join(versions)} have it"
     if others:
-        return f"miss: only generator versions {', '.join(others)} have it"
+        return f"miss: only {', '.join(sorted(others))} has it, for another precision"
     return f"miss: none of {len(stored)} kernels has this structure"
 
 

@@ -37,7 +37,7 @@ from nnk.errors import (
     OutOfDeviceMemoryError,
     VulkanError,
 )
-from nnk.expr.key import explain_key
+from nnk.expr.key import explain_key, key_parts
 from nnk.expr.meta import loop_count_of
 from nnk.generator.compile import compile_kernel, compiler_version
 from nnk.generator.version import GENERATOR_VERSION
@@ -196,5 +196,6 @@ class GpuEngine(Engine):
             raise CacheError(f"Expected kernel {step.key} in {self.cache.path} because NNK_EXPECT_HIT is set, got a "
                              f"miss; warm the cache up first", path=str(self.cache.path))
         module = compile_kernel(step.spec, step.key)
-        self.cache.put(step.key, module, compiler=compiler_version(), identity=step.identity)
+        self.cache.put(step.key, module, compiler=compiler_version(), identity=step.identity,
+                       parts=key_parts(step.spec, step.meta.prec_sig, GENERATOR_VERSION))
         return module

@@ -9,7 +9,7 @@ from nnk._fast import exprspec as _fast
 from nnk.expr import meta
 from nnk.expr.spec import ExprSpec
 
-__all__ = ["explain_key", "kernel_identity", "kernel_key", "precision_suffix", "spec_key"]
+__all__ = ["explain_key", "kernel_identity", "kernel_key", "key_parts", "precision_suffix", "spec_key"]
 
 #: Precision signature of a kernel that reads its precision at run time.
 DISPATCH_SIGNATURE = 0x00020000
@@ -73,3 +73,8 @@ def explain_key(spec: ExprSpec, prec_sig: int, generator_version: int) -> list[t
         ("extras", spec.extras)]
     return [(name, hashlib.sha256(repr(tuple(part) if isinstance(part, tuple) else part).encode()).hexdigest()[:12])
             for name, part in parts]
+
+
+def key_parts(spec: ExprSpec, prec_sig: int, generator_version: int) -> bytes:
+    """Return the hashes of :func:`explain_key`, six bytes each: a cache keeps them to explain later misses."""
+    return bytes.fromhex("".join(digest for _, digest in explain_key(spec, prec_sig, generator_version)))

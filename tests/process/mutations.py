@@ -26,9 +26,14 @@ INTERESTING = [0, 1, 2, 3, 4, 7, 8, 13, 21, 30, 34, 0x7f, 0x80, 0xff, 0xffff, 0x
                0xffffffff, 2**63 - 1, 2**63, 2**64 - 8, 2**64 - 1]
 
 
+def identity(number: int) -> bytes:
+    return bytes([number + 1]) * 16
+
+
 def file_of(count: int, *, words: int = 20) -> bytes:
     """Return a good cache file."""
-    items = [item_of(key(n), Entry(spirv(n, words=words), bytes([n % 256]) * 16, b"", 20_000)) for n in range(count)]
+    items = [item_of(key(n), Entry(spirv(n, words=words), identity(n), b"", 20_000, bytes(range(60))))
+             for n in range(count)]
     return b"".join(layout(items, generator_version="1", compiler="glslang 12"))
 
 
@@ -140,7 +145,7 @@ def fuzz_kernels(folder: Path, count: int, *, seed: int) -> int:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             cache = KernelCache(path, readonly=True)
-            got = [cache.get(key(n)) for n in range(3)]
+            got = [cache.get(key(n), identity=identity(n)) for n in range(3)]
             cache.close()
         assert got == [spirv(0, words=100), None, spirv(2, words=100)]
         assert len(caught) == 1
@@ -160,7 +165,7 @@ def flip_every_bit(folder: Path, kernels: int, *, step: int = 1, heal_every: int
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             cache = KernelCache(path, readonly=True)
-            got = [cache.get(key(n)) for n in range(kernels)]
+            got = [cache.get(key(n), identity=identity(n)) for n in range(kernels)]
             cache.close()
         assert len(caught) <= 1
         lost = 0
@@ -181,10 +186,10 @@ def check_healing(path: Path, kernels: int, lost: list[int]) -> None:
         warnings.simplefilter("ignore")
         with KernelCache(path) as cache:
             for number in range(kernels):
-                value = cache.get(key(number))
+                value = cache.get(key(number), identity=identity(number))
                 assert (value is None) == (number in lost)
                 if value is None:
-                    cache.put(key(number), spirv(number, words=8))
+                    cache.put(key(number), spirv(number, words=8), identity=identity(number))
     report = verify(path)
     assert report.is_good, report.problems
     for kept in files.evidence_of(path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import struct
@@ -117,7 +118,7 @@ def entries(count: int, words: int = 20) -> dict[str, Entry]:
 
 def test_layout_reads_back(tmp_path: Path) -> None:
     wanted = entries(5)
-    wanted[key(9)] = Entry(spirv(9), b"", b"m" * 32, 7)
+    wanted[key(9)] = Entry(spirv(9), b"", b"m" * 32, 7, b"parts" * 12)
     data = file_of(wanted, history=range(8))
     assert len(data) == container.head_bytes("1", "glslang 12") + sum(
         item_of(name, entry).cost_bytes for name, entry in wanted.items())
@@ -207,10 +208,10 @@ def test_a_flipped_bit_in_every_byte(tmp_path: Path) -> None:
     assert lost_most == 1
 
 
-@pytest.mark.parametrize("field", ["check", "about", "kernel"])
+@pytest.mark.parametrize("field", ["check", "about", "parts", "kernel"])
 def test_a_wrong_address_or_length_costs_nothing(tmp_path: Path, field: str) -> None:
     """Head and block say the same thing twice: one of them may be wrong."""
-    wanted = entries(3)
+    wanted = {name: dataclasses.replace(entry, parts=b"parts") for name, entry in entries(3).items()}
     data = file_of(wanted)
     good = {name: entry.spirv for name, entry in wanted.items()}
     head = data.index(f"{field}.{key(1)}".encode()) + len(f"{field}.{key(1)}") + 1

@@ -44,6 +44,10 @@ def test_item_of() -> None:
     assert (item.key, item.length, item.identity, item.mac, item.day) == (key(1), 80, b"i" * 16, b"m" * 32, 7)
     assert item.check == entry.check_of(spirv(1))
     assert item.read() == spirv(1)
+    assert item.parts == b""
+    explained = entry.item_of(key(1), entry.Entry(spirv(1), parts=b"p" * 60))
+    assert explained.parts == b"p" * 60
+    assert explained.cost_bytes == entry.item_of(key(1), entry.Entry(spirv(1))).cost_bytes + 21 + 6 + len(key(1)) + 60
 
 
 @pytest.mark.parametrize("bad", ["", "v1", "v1.", "kernel.v1.0", "v1.UPPER", "v.0", "v1.0#", "v1.0\n", "v1.a b", 5])

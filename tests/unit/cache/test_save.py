@@ -20,7 +20,7 @@ from tests.kernels import key, make_newer, spirv
 
 def put(path: Path, *numbers: int, **more: object) -> saving.Outcome:
     change = Change(put={key(n): Entry(spirv(n), day=100) for n in numbers}, today=100, **more)  # type: ignore[arg-type]
-    return save(path, change, timeout_s=1.0)
+    return save(path, change, timeout_s=60.0)
 
 
 def content(path: Path) -> dict[str, Entry | None]:

@@ -14,6 +14,7 @@ from nnk import config
 from nnk.cache import files, store
 from nnk.cache.container import Snapshot
 from nnk.cache.store import KernelCache
+from nnk.cache.tools import list_kernels
 from nnk.errors import CacheError, ConfigError, RecordError
 from tests.kernels import fill, key, spirv, stored
 
@@ -136,6 +137,16 @@ def test_identity_is_compared(path: Path) -> None:
         assert cache.get(key(1), identity=b) == spirv(2)
         assert cache.get(key(1), identity=a) == spirv(1)
         assert cache.get(key(1)) == spirv(1)
+
+
+def test_parts_are_kept_for_explanations(path: Path) -> None:
+    with KernelCache(path) as cache:
+        cache.put(key(1), spirv(1), parts=b"p" * 60)
+        with pytest.raises(CacheError, match="parts of at most 512 bytes"):
+            cache.put(key(1), spirv(1), parts=b"p" * 513)
+    with KernelCache(path) as cache:
+        cache.put(key(2), spirv(2))
+    assert [(info.key, info.parts) for info in list_kernels(path)] == [(key(1), "70" * 60), (key(2), "")]
 
 
 def test_an_entry_without_identity_is_no_hit_for_a_caller_with_one(path: Path) -> None:

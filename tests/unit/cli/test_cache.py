@@ -14,7 +14,9 @@ from nnk.cache.store import KernelCache
 from nnk.cli import main
 from nnk.cli.expressions import lowered_steps
 from nnk.errors import CacheWarning
+from nnk.expr.key import key_parts
 from nnk.generator.compile import compile_kernel
+from nnk.generator.version import GENERATOR_VERSION
 from tests.commands import python
 from tests.kernels import key, spirv
 
@@ -153,6 +155,31 @@ def test_explain_names_what_differs(cache_dir: Path, capsys: pytest.CaptureFixtu
     with KernelCache() as cache:
         cache.put(step.key, module, identity=step.identity)
     assert _json(capsys, "explain", "tanh(x*w+3)")[0]["verdict"] == "hit"
+
+
+def test_explain_compares_with_the_nearest_kernel(cache_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (other,), (near,) = lowered_steps("x + 1", []), lowered_steps("tanh(x*w+2)", [])
+    assert _json(capsys, "explain", "tanh(x+w)*3")[0]["nearest"] is None
+    with KernelCache() as cache:
+        for step in (other, near):
+            cache.put(step.key, compile_kernel(step.spec, step.key), identity=step.identity,
+                      parts=key_parts(step.spec, step.meta.prec_sig, GENERATOR_VERSION))
+        cache.put(key(5), spirv(5), parts=b"of another version")
+    (row,) = _json(capsys, "explain", "tanh(x+w)*3")
+    assert row["nearest"]["key"] == near.key
+    assert row["nearest"]["differs"] == ["instrs"]
+    assert [name for name in row["parts"] if row["parts"][name] != row["nearest"]["parts"][name]] == ["instrs"]
+    assert main(["cache", "explain", "tanh(x+w)*3"]) == 0
+    assert f"  nearest: {near.key}, which differs in instrs\n" in capsys.readouterr().out
+    (row,) = _json(capsys, "explain", "tanh(x*w+3)")
+    assert (row["verdict"], row["nearest"]) == ("hit", None)
+
+
+def test_explain_names_another_precision(cache_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (step,) = lowered_steps("x + 1", [])
+    with KernelCache() as cache:
+        cache.put(f"{step.key}#x", spirv(1))
+    assert _json(capsys, "explain", "x + 1")[0]["verdict"] == f"miss: only {step.key}#x has it, for another precision"
 
 
 def test_export_merge_clear_import(filled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ import pytest
 from nnk import config, exprspec, numerics
 from nnk._fast import exprspec as fast
 from nnk.expr import meta
-from nnk.expr.key import explain_key, kernel_identity, kernel_key, precision_suffix, spec_key, without_values
+from nnk.expr.key import explain_key, kernel_identity, kernel_key, key_parts, precision_suffix, spec_key, without_values
 from nnk.expr.spec import ExprSpec, Instr, Matmul, Operand, ViewSpec, bits_of
 from nnk.generator import blocks, glsl, mathlib
 from nnk.generator.glsl import emit
@@ -153,6 +153,10 @@ def test_explanation_tells_which_part_differs():
     after = dict(explain_key(BASE._replace(views=(ViewSpec(7), ViewSpec(2, 0, 5))), 0, 1))
     assert {name for name in before if before[name] != after[name]} == {"views"}
     assert dict(explain_key(BASE, 0, 2))["generator_version"] != before["generator_version"]
+
+
+def test_parts_are_the_hashes_of_the_explanation():
+    assert key_parts(BASE, 0, 1).hex() == "".join(digest for _, digest in explain_key(BASE, 0, 1))
 
 
 @pytest.mark.parametrize("spec", SAME_KEY.values(), ids=SAME_KEY)
