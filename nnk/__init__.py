@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from nnk.cache.store import KernelCache
     from nnk.engines.explain import explain
     from nnk.engines.parity import digest
+    from nnk.expr.attention import attention
     from nnk.expr.functions import (
         absolute,
         ceil,
@@ -84,6 +85,7 @@ __all__ = [
     "__version__",
     "absolute",
     "array",
+    "attention",
     "broadcast_to",
     "cache_path",
     "ceil",
@@ -153,6 +155,7 @@ _SOURCES: dict[str, tuple[str, str]] = {
     **{name: ("nnk.expr.views", name) for name in ("broadcast_to", "reshape", "take", "transpose")},
     "KernelCache": ("nnk.cache.store", "KernelCache"),
     "Tensor": ("nnk.expr.node", "Tensor"),
+    "attention": ("nnk.expr.attention", "attention"),
     "digest": ("nnk.engines.parity", "digest"),
     "explain": ("nnk.engines.explain", "explain"),
     "model_warmup": ("nnk.models.warmup", "model_warmup"),

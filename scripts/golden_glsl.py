@@ -40,6 +40,7 @@ def expressions() -> dict[str, Callable[[], Tensor]]:
         return engine.array(np.ones(shape, np.float32))
 
     x, row, batch = data(6, 8), data(8), data(2, 3, 4)
+    heads = data(2, 5, 4)
     index = engine.array(np.array([0, 2, 1]))
     unary = ("exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "relu", "silu", "gelu", "absolute", "negative")
     table: dict[str, Callable[[], Tensor]] = {name: functools.partial(getattr(nnk, name), x) for name in unary}
@@ -63,6 +64,9 @@ def expressions() -> dict[str, Callable[[], Tensor]]:
         "matmul": lambda: x @ data(8, 4),
         "matmul_tail": lambda: nnk.gelu(x @ data(8, 4) + data(4)),
         "matmul_transposed": lambda: x.transpose() @ data(6, 4),
+        "attention": lambda: nnk.attention(x, data(9, 8), data(9, 3)),
+        "attention_causal": lambda: nnk.attention(heads, heads, heads, "causal", np.arange(5) // 2, [0.5, 0.25]),
+        "attention_mask": lambda: nnk.attention(heads, data(1, 7, 4), data(1, 7, 4), data(5, 7)),
         "matmul_batched": lambda: batch @ batch.swapaxes(-1, -2),
     }
     return table

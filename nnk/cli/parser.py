@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from nnk.errors import ExprError, ShapeError
 from nnk.expr import functions
+from nnk.expr.attention import attention
 from nnk.expr.node import MAX_RANK, Tensor, constant, elementwise
 
 __all__ = ["FUNCTIONS", "names_in", "parse_shapes", "tensor_of"]
@@ -47,6 +48,8 @@ FUNCTIONS: dict[str, Function] = {
     **{name: Function(getattr(functions, name), 2, 2) for name in (
         "logical_and", "logical_or", "matmul", "maximum", "minimum")},
     "abs": Function(functions.absolute),
+    "attention": Function(attention, 3, 4),
+    "causal_attention": Function(lambda q, k, v: attention(q, k, v, "causal"), 3, 3),
     "clip": Function(functions.clip, 3, 3),
     "gelu": Function(lambda x: functions.gelu(x)),
     "gelu_tanh": Function(lambda x: functions.gelu(x, "tanh")),

@@ -12,7 +12,7 @@ from nnk.engines.base import Engine
 from nnk.engines.schedule import Step
 from nnk.errors import ExprError
 from nnk.expr.node import Tensor
-from nnk.expr.spec import ExprSpec, Operand, float_of
+from nnk.expr.spec import ExprSpec, Fold, Instr, Operand, float_of
 from nnk.generator.glsl import emit
 
 __all__ = ["Explanation", "KernelExplanation", "explain", "spec_text"]
@@ -26,6 +26,26 @@ def _operand_text(operand: Operand) -> str:
     return f"{_PREFIX[kind.name]}{operand.idx}" if kind.indexed else kind.name
 
 
+def _instr_text(instr: Instr) -> str:
+    op = ops.OP_BY_CODE[instr.op]
+    return f"r{instr.dst} = {op.name}({', '.join(map(_operand_text, (instr.a, instr.b, instr.c)[:op.arity]))})"
+
+
+def _fold_text(fold: Fold) -> list[str]:
+    """Return a fold: its states, what a block does, what follows the last one."""
+    skip = ", items up to the diagonal" if fold.tri_skip else ""
+    lines = [f"fold over {fold.k}{skip}:",
+             *(f"  r{state} = {float_of(bits)!r} at first" for state, bits in enumerate(fold.init_bits))]
+    if fold.matmul is not None:
+        a, b = ("^T" if trans else "" for trans in (fold.matmul.trans_a, fold.matmul.trans_b))
+        lines.append(f"  matmul = in{fold.matmul.a_input}{a} @ in{fold.matmul.b_input}{b}")
+    lines += ["  " + _instr_text(instr) for instr in fold.body]
+    if fold.vecacc is not None:
+        scaled = f"r{fold.vecacc.scale_reg} * vec_state" if fold.vecacc.has_scale else "vec_state"
+        lines.append(f"  vec_state = {scaled} + r{fold.vecacc.weight_reg} @ in{fold.vecacc.b_input}")
+    return [*lines, "then:", *("  " + _instr_text(instr) for instr in fold.finalize)]
+
+
 def spec_text(spec: ExprSpec) -> str:
     """Return ``spec`` as readable lines: inputs with their views, values, instructions."""
     lines = []
@@ -36,10 +56,9 @@ def spec_text(spec: ExprSpec) -> str:
     lines += [f"p{slot} = {float_of(bits)!r}" for slot, bits in enumerate(spec.rparam_bits)]
     if spec.matmul is not None:
         lines.append(f"matmul = in{spec.matmul.a_input} @ in{spec.matmul.b_input}")
-    for instr in spec.instrs:
-        op = ops.OP_BY_CODE[instr.op]
-        operands = (instr.a, instr.b, instr.c)[:op.arity]
-        lines.append(f"r{instr.dst} = {op.name}({', '.join(map(_operand_text, operands))})")
+    lines += map(_instr_text, spec.instrs)
+    if spec.fold is not None:
+        lines += _fold_text(spec.fold)
     return "\n".join(lines)
 
 

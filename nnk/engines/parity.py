@@ -23,7 +23,8 @@ SUITE = (
     "softmax(x @ transpose(w)) @ w", "sin(x * 100)", "cos(x)", "exp2(x * w)", "log2(x)", "log1p(x)", "expm1(x)",
     "floor(x * w)", "ceil(x * w)", "trunc(x * 2)", "round(x * 2)", "sign(x)",
     "isnan(x / w) + 2 * isinf(x / w) + 4 * isfinite(x)", "logical_or(x, logical_and(x != w, logical_not(w)))",
-    "clip(x, -1, w)", "square(x) + reciprocal(w)")
+    "clip(x, -1, w)", "attention(x, w, x + w)", "causal_attention(x, w, x)", "attention(x, w, w, x)",
+    "square(x) + reciprocal(w)")
 
 #: Bit patterns where kernels go wrong: zeros, infinities, NaNs with payloads, subnormals, boundaries.
 _SPECIAL = np.array([

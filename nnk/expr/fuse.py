@@ -9,6 +9,7 @@ that equal graphs are always cut alike:
 * A kernel has one grid: the shape of its root, or, when the root is one value a row over a reduction, the shape
   that is reduced. A reduction joins when it reduces exactly the grid's last axis.
 * A kernel holds at most one matmul, as the source of its tail, and never beside a reduction.
+* A fold is a kernel of its own over stored tensors.
 * Limits of the format (inputs, constants, registers) close a kernel; they never refuse an expression.
 """
 
@@ -172,7 +173,7 @@ class _Partition:
         kernel = PlannedKernel(node, _grid_of(node))
         self.kernels.append(kernel)
         self.kernel_of[id(node)] = kernel
-        if node.op not in ADDRESSING and node.op != "const":
+        if node.op not in ADDRESSING and node.op not in ("const", "fold"):
             absorbed = kernel.absorb(node)
             assert absorbed, node
         self.required.update(id(arg) for arg in self.stored_arguments(node))
@@ -180,7 +181,7 @@ class _Partition:
     @staticmethod
     def stored_arguments(node: Tensor) -> tuple[Tensor, ...]:
         """Return the arguments that must be stored before ``node`` can be read or computed."""
-        return node.args if node.op in ADDRESSING or node.op == "matmul" else ()
+        return node.args if node.op in ADDRESSING or node.op in ("matmul", "fold") else ()
 
     def visit(self, node: Tensor) -> None:
         if node.storage is not None:
@@ -198,7 +199,8 @@ class _Partition:
                 for kernel in readers:
                     kernel.takes.add(id(node))
             return
-        if id(node) in self.required or len(readers) != 1 or not readers[0].absorb(node):
+        if (id(node) in self.required or node.op == "fold" or len(readers) != 1
+                or not readers[0].absorb(node)):
             self.start(node)
             return
         self.kernel_of[id(node)] = readers[0]

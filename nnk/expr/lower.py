@@ -137,10 +137,7 @@ class _Lowering:
 
     def add(self, base: Tensor, view: ViewSpec, words: tuple[int, ...] = ()) -> int:
         """Return the number of a new input slot."""
-        if base.size > _MAX_ELEMENTS:
-            raise LimitError(f"Expected an input of at most {_MAX_ELEMENTS} elements, got shape {base.shape}: kernels "
-                             f"address elements by 32 bits", limit="elements", requested=base.size,
-                             maximum=_MAX_ELEMENTS)
+        _check_size(base)
         self.views.append(view)
         self.words.append(words)
         self.inputs.append(base)
@@ -219,6 +216,22 @@ class _Lowering:
         return LoweredKernel(root, spec, launch, tuple(self.inputs))
 
 
+def _check_size(base: Tensor) -> None:
+    if base.size > _MAX_ELEMENTS:
+        raise LimitError(f"Expected an input of at most {_MAX_ELEMENTS} elements, got shape {base.shape}: kernels "
+                         f"address elements by 32 bits", limit="elements", requested=base.size, maximum=_MAX_ELEMENTS)
+
+
+def _lower_fold(root: Tensor) -> LoweredKernel:
+    """Return a fold as it was made: its inputs are stored in row-major order."""
+    spec, launch = root.attrs
+    validate(spec)
+    inputs = tuple(geometry_of(arg)[0] for arg in root.args)
+    for base in inputs:
+        _check_size(base)
+    return LoweredKernel(root, spec, launch, inputs)
+
+
 def _as_one_element(node: Tensor) -> Tensor:
     base, offset, _ = geometry_of(node)
     if offset == 0:
@@ -236,4 +249,4 @@ def lower(kernel: PlannedKernel) -> LoweredKernel:
     LimitError
         If an input has more elements than 32 bits can count.
     """
-    return _Lowering(kernel).run()
+    return _lower_fold(kernel.root) if kernel.root.op == "fold" else _Lowering(kernel).run()

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from nnk import ops
 from nnk.errors import LimitError, UnsupportedOpError
 from nnk.expr.spec import ExprSpec
-from nnk.numerics import REDUCE_CHUNK, REDUCE_LANES
+from nnk.numerics import FOLD_BLOCK, REDUCE_CHUNK, REDUCE_LANES
 
 __all__ = ["CHUNKS_OUT", "MAX_PUSH_WORDS", "VECTOR_OUT", "KernelMeta", "Launch", "group_count_of", "kernel_meta_of",
            "loop_count_of", "out_count_of", "pack_words", "reduce_axis_of"]
@@ -43,8 +43,10 @@ ROWS_PER_GROUP = LOCAL_SIZES["reduce"] // ROW_THREADS
 MATMUL_BLOCK = 64
 MATMUL_STEP = 16
 
-#: A fold workgroup takes FOLD_ROWS rows of one batch, and FOLD_STEP values of its matmul's k at a time.
+#: A fold workgroup makes FOLD_COLUMNS result columns of FOLD_ROWS rows of one batch, and takes FOLD_STEP values of its
+#: matmul's k at a time.
 FOLD_ROWS = 16
+FOLD_COLUMNS = 256
 FOLD_STEP = 16
 
 #: Values of the head word ``vector_out``.
@@ -190,6 +192,7 @@ def kernel_meta_of(spec: ExprSpec, prec_sig: int = 0) -> KernelMeta:
                                  op="prec_sig")
     axis = reduce_axis_of(spec)
     form = _form_of(spec, axis)
+    program = spec.instrs if spec.fold is None else spec.fold.body
     offsets: list[int] = []
     head_words = len(_head_of(form, spec.matmul is not None))
     cursor = head_words
@@ -211,7 +214,7 @@ def kernel_meta_of(spec: ExprSpec, prec_sig: int = 0) -> KernelMeta:
         pc_base_fixed=head_words,
         fold_out=int(spec.fold is not None and spec.fold.vecacc is not None),
         fold_per_thread_row=0,
-        reduce_count=sum(ops.OP_BY_CODE[instr.op].kind == "reduce" for instr in spec.instrs)
+        reduce_count=sum(ops.OP_BY_CODE[instr.op].kind == "reduce" for instr in program)
         + sum(ops.VIEW_BY_CODE[view.kind].axis >= 0 for view in spec.views),
         grouped_slots=tuple(slot for slot, view in enumerate(spec.views) if view.kind in _GROUPED_VIEWS),
     )
@@ -276,7 +279,7 @@ def group_count_of(meta: KernelMeta, launch: Launch) -> int:
         return _ceil_div(_line_of(meta, launch)[0] * _chunks_of(meta, launch), ROWS_PER_GROUP)
     rows_per_batch = launch.rows // launch.mm_batch
     if meta.form in ("fold", "fold_matmul"):
-        return _ceil_div(rows_per_batch, FOLD_ROWS) * launch.mm_batch
+        return _ceil_div(rows_per_batch, FOLD_ROWS) * launch.mm_batch * _ceil_div(launch.out_cols, FOLD_COLUMNS)
     return _ceil_div(launch.cols, MATMUL_BLOCK) * _ceil_div(rows_per_batch, MATMUL_BLOCK) * launch.mm_batch
 
 
@@ -295,6 +298,13 @@ def loop_count_of(meta: KernelMeta, launch: Launch, group_count: int) -> int:
         step = 1 + (MATMUL_STEP + 1) + 2 * 28
         # Then 16 quads of 4 results.
         return 1 + rounds * (_ceil_div(launch.mm_k, MATMUL_STEP) * step + 17 + 16 * (5 + 4 * grouped) + 3)
+    if meta.form in ("fold", "fold_matmul"):
+        # A step of k: the keys (at most 4 x 4 elements, each with a branch not taken) and the products.
+        step = 1 + 2 * (1 + 5) + 1 + FOLD_STEP + 1
+        # Each level of reductions passes over 8 rows twice and sums 8 and 16 values; then 128 weighted vectors.
+        block = 2 + _ceil_div(launch.mm_k, FOLD_STEP) * step + 1 + (meta.reduce_count + 1) * (2 * 9 + 9 + 17)
+        block += meta.fold_out * (FOLD_BLOCK + 3)
+        return 1 + rounds * (_ceil_div(launch.cols, FOLD_BLOCK) * block + FOLD_ROWS + 3)
     length = _line_of(meta, launch)[1]
     if launch.vector_out == CHUNKS_OUT:
         length = min(length, REDUCE_CHUNK)

@@ -497,7 +497,8 @@ def emit(spec: ExprSpec, prec_sig: int = 0) -> str:
     """
     meta = kernel_meta_of(spec, prec_sig)
     if spec.fold is not None:
-        raise UnsupportedOpError("This version runs folds on the CPU engine only", op="fold")
+        from nnk.generator.fold import emit_fold
+        return emit_fold(spec, meta)
     if meta.form == "reduce":
         return _emit_reduce(spec, meta)
     emitter = _Emitter(spec, meta)

@@ -33,7 +33,7 @@ def test_set_covers_every_form_and_function(files):
         assert f"{function}(" in code, function
     schedules = [(make(), name) for name, make in golden_glsl.expressions().items()]
     steps = [step for tensor, _ in schedules for step in tensor.engine.schedule([tensor])[0].steps]
-    assert {step.meta.form for step in steps} == {"elementwise", "reduce", "matmul"}
+    assert {step.meta.form for step in steps} == {"elementwise", "reduce", "matmul", "fold_matmul"}
     views = {ops.VIEW_BY_CODE[view.kind].name for step in steps for view in step.spec.views}
     assert {"linear", "row_broadcast", "col_broadcast", "strided", "take"} <= views
     assert {view.param for step in steps for view in step.spec.views

@@ -22,6 +22,7 @@ reveal_type(x < 0)  # expect: nnk.expr.node.Tensor
 reveal_type(x[0, 1:])  # expect: nnk.expr.node.Tensor
 reveal_type(nnk.gelu(x))  # expect: nnk.expr.node.Tensor
 reveal_type(nnk.softmax(x, axis=-1))  # expect: nnk.expr.node.Tensor
+reveal_type(nnk.attention(x, x, x, "causal"))  # expect: nnk.expr.node.Tensor
 reveal_type(nnk.sum(x))  # expect: nnk.expr.node.Tensor
 reveal_type(x.item())  # expect: float
 reveal_type(nnk.digest(x))  # expect: str

@@ -116,5 +116,5 @@ def test_suite_has_every_op_and_form(cpu):
         for step in cpu.schedule([tensor_of(text, variables)])[0].steps:
             forms.add(step.meta.form)
             names |= {ops.OP_BY_CODE[instr.op].name for instr in step.spec.instrs}
-    assert forms == {"elementwise", "reduce", "matmul"}
+    assert forms == {"elementwise", "reduce", "matmul", "fold_matmul"}
     assert names >= {op.name for op in ops.OPS} - {"col_sum", "col_max", "copy"}

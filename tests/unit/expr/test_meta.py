@@ -135,6 +135,7 @@ def test_heads_of_folds():
     assert (meta.form, meta.has_matmul, meta.pc_base_fixed, meta.fold_out) == ("fold_matmul", True, 7, 1)
     launch = Launch(120, 40, ((), (), ()), (0, 0xFF800000), mm_k=16, mm_batch=3, out_cols=16)
     assert (out_count_of(meta, launch), group_count_of(meta, launch)) == (1920, 9)
+    assert group_count_of(meta, dataclasses.replace(launch, out_cols=257)) == 18
     assert struct.unpack("<9I", pack_words(meta, launch)) == (1920, 40, 120, 16, 40, 16, 3, 0, 0xFF800000)
 
 
@@ -204,6 +205,19 @@ def test_loops_of_columns_products_and_groups():
     grouped = spec_of(("neg", IN0), views=("grouped_reduce_sum",))
     assert loops(grouped, 3, 5, ((1000,),)) - loops(grouped, 3, 5, ((10,),)) == 990
     assert loops(grouped, 3, 5, ((16384,),)) > 16384 + 2 * 256
+
+
+def test_loops_of_folds_grow_with_length_and_depth():
+    meta = kernel_meta_of(folds.attention(16, 1, 40))
+    assert meta.reduce_count == 2
+    launch = Launch(40, 40, ((), (), ()), mm_k=16, out_cols=16)
+    loops = [loop_count_of(meta, dataclasses.replace(launch, cols=cols, mm_k=k), 3)
+             for cols, k in ((1, 16), (128, 16), (129, 16), (1280, 16), (1280, 17))]
+    assert loops[0] == loops[1] < loops[2] < loops[3] < loops[4]
+    # A block visits at least 128 weighted vectors and 16 steps of k.
+    assert loops[3] > 10 * (128 + 16)
+    plain = kernel_meta_of(folds.row_max(40))
+    assert loop_count_of(plain, Launch(40, 1280, ((),), out_cols=1), 3) < loops[3] - 10 * 128
 
 
 def test_loops_count_the_rounds_of_a_capped_grid():

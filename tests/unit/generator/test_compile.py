@@ -46,8 +46,10 @@ def test_kernel_outside_of_the_contract_is_refused(monkeypatch):
 
 
 def test_unsupported_specs_pass_their_error_on():
-    with pytest.raises(UnsupportedOpError, match="folds"):
-        compile_kernel(folds.row_max(4), "v1.fold")
+    spec = folds.row_max(4)
+    last = Instr(0, 1, Operand(5, 0))
+    with pytest.raises(UnsupportedOpError, match="finalize part of a fold"):
+        compile_kernel(spec._replace(fold=spec.fold._replace(finalize=(last,))), "v1.fold")
     with pytest.raises(UnsupportedOpError, match="got both"):
         compile_kernel(TANH._replace(views=(ViewSpec(3), ViewSpec(5))), "v1.view")
 

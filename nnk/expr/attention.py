@@ -1,0 +1,261 @@
+"""Attention as one fold: scores, mask, softmax and weighted sum in a single kernel (Milakov and Gimelshein, 2018).
+
+The fold keeps a running maximum and a running sum for each query and rescales both and the weighted sum from block to
+block, so that no score is ever stored. Shapes, the scale and the head-group ratio are data of a launch: there is one
+kernel for each kind of mask.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from nnk import ops
+from nnk.errors import DTypeError, ExprError, LimitError, ShapeError
+from nnk.expr.meta import Launch
+from nnk.expr.node import (
+    FLOAT32,
+    Shape,
+    Tensor,
+    binary_operands,
+    broadcast_shapes,
+    constant,
+    geometry_of,
+    is_row_major,
+)
+from nnk.expr.spec import ExprSpec, Fold, Instr, Matmul, Operand, VecAcc, ViewSpec, bits_of
+from nnk.expr.views import broadcast_to, materialised, reshape
+
+__all__ = ["attention"]
+
+_OP = {op.name: op.code for op in ops.OPS}
+_KIND = {kind.name: kind.code for kind in ops.OPERANDS}
+_VIEW = {view.name: view.code for view in ops.VIEWS}
+
+_NEGATIVE_INFINITY = 0xFF800000
+
+#: Integers up to here are exact in float32: larger document numbers could not be told apart.
+_MAX_DOCUMENT = 2**24
+
+
+def _operand(kind: str, idx: int = 0) -> Operand:
+    return Operand(_KIND[kind], idx)
+
+
+class _Body:
+    """A fold under construction: inputs with their views and words, and instructions; registers count upwards."""
+
+    def __init__(self, num_state: int) -> None:
+        self.next = num_state
+        self.instrs: list[Instr] = []
+        self.views: list[ViewSpec] = []
+        self.words: list[tuple[int, ...]] = []
+        self.inputs: list[Tensor] = []
+
+    def input(self, tensor: Tensor, view: str, *words: int) -> Operand:
+        self.views.append(ViewSpec(_VIEW[view], 0, *words))
+        self.words.append(words)
+        self.inputs.append(tensor)
+        return _operand("input", len(self.views) - 1)
+
+    def emit(self, op: str, *operands: Operand, dst: int | None = None) -> Operand:
+        if dst is None:
+            dst, self.next = self.next, self.next + 1
+        self.instrs.append(Instr(_OP[op], dst, *operands))
+        return _operand("reduce" if op in ("row_sum", "row_max") else "reg", dst)
+
+
+def _stored(tensor: Tensor) -> Tensor:
+    """Return ``tensor`` with its elements in row-major order from the start of a buffer: itself, or a copy."""
+    base, offset, strides = geometry_of(tensor)
+    if base.size == tensor.size and is_row_major(tensor.shape, offset, strides):
+        return tensor
+    return materialised(tensor)
+
+
+class _Shapes:
+    """The sizes of a call: lead axes, query and key heads, queries, keys, head sizes."""
+
+    def __init__(self, q: Tensor, k: Tensor, v: Tensor) -> None:
+        shapes = (q.shape, k.shape, v.shape)
+        if not q.ndim == k.ndim == v.ndim >= 2:
+            raise ShapeError(f"Expected q, k and v with the same number of axes, at least 2, for attention, got "
+                             f"{q.shape}, {k.shape} and {v.shape}", op="attention", shapes=shapes)
+        self.has_heads = q.ndim > 2
+        self.heads, self.groups, value_groups = (t.shape[-3] if self.has_heads else 1 for t in (q, k, v))
+        self.queries, self.depth = q.shape[-2:]
+        self.keys, self.columns = v.shape[-2:]
+        self.lead = broadcast_shapes("attention", [shape[:-3] for shape in shapes])
+        if k.shape[-2:] != (self.keys, self.depth) or value_groups != self.groups:
+            raise ShapeError(f"Expected q (..., hq, n, d), k (..., hkv, m, d) and v (..., hkv, m, dv) for attention, "
+                             f"got {q.shape}, {k.shape} and {v.shape}", op="attention", shapes=shapes)
+        if self.groups == 0 or self.heads % self.groups:
+            raise ShapeError(f"Expected a number of query heads that is a multiple of the key heads for attention, got "
+                             f"{self.heads} and {self.groups}", op="attention", shapes=shapes)
+        for what, size, limit in (("q and k", self.depth, "fold_matmul_k"), ("v", self.columns, "vec_state_len")):
+            if size > ops.LIMITS[limit]:
+                raise LimitError(f"Expected a head size of at most {ops.LIMITS[limit]} for {what} of attention, got "
+                                 f"{size}", limit=limit, requested=size, maximum=ops.LIMITS[limit])
+        self.batch = math.prod(self.lead) * self.heads
+
+    @property
+    def result(self) -> Shape:
+        return (*self.rows, self.columns)
+
+    @property
+    def rows(self) -> Shape:
+        """The shape of one value a query."""
+        return (*self.lead, self.heads, self.queries) if self.has_heads else (self.queries,)
+
+
+def _mask_input(body: _Body, mask: Tensor, shapes: _Shapes) -> Operand:
+    """Return the additive mask as an input: one for all batches, one row for all queries, or whole."""
+    full = (*shapes.rows, shapes.keys)
+    if mask.ndim < 2 or broadcast_shapes("attention", [mask.shape, full]) != full:
+        raise ShapeError(f"Expected a mask of at least 2 axes that broadcasts to {full} for attention, got "
+                         f"{mask.shape}", op="attention", shapes=(mask.shape, full))
+    if mask.shape[-2] == 1:
+        line = broadcast_to(mask, (*shapes.rows[:-1], 1, shapes.keys))
+        return body.input(_stored(line), "batch_col", shapes.keys)
+    if math.prod(mask.shape[:-2]) == 1 and mask.shape[-2:] == full[-2:]:
+        return body.input(_stored(mask), "row_mod", shapes.queries)
+    return body.input(_stored(broadcast_to(mask, full)), "linear")
+
+
+def _mask_tensor(mask: Any, q: Tensor) -> Tensor:
+    """Return an additive mask. Booleans say which keys a query may attend to: 0 where True, -inf where False."""
+    if not isinstance(mask, Tensor):
+        array = np.asarray(mask)
+        if array.dtype == np.bool_:
+            mask = np.where(array, np.float32(0), np.float32(-np.inf))
+    return binary_operands("attention", (q, mask))[0][1]
+
+
+def _document_tensor(doc_ids: Any, q: Tensor, shapes: _Shapes) -> Tensor:
+    """Return document numbers as floats, one for each query of each head."""
+    if shapes.queries != shapes.keys:
+        raise ShapeError(f"Expected as many keys as queries with doc_ids for attention, got {shapes.keys} and "
+                         f"{shapes.queries}", op="attention")
+    if not isinstance(doc_ids, Tensor):
+        array = np.asarray(doc_ids)
+        if array.dtype.kind not in "iuf":
+            raise DTypeError(f"Expected numbers for doc_ids of attention, got {array.dtype}", op="attention",
+                             dtypes=(array.dtype,))
+        if array.size and np.abs(array).max() > _MAX_DOCUMENT:
+            raise ExprError(f"Expected document numbers up to {_MAX_DOCUMENT} for attention, got "
+                            f"{np.abs(array).max()}", op="attention")
+        doc_ids = array.astype(np.float32)
+    documents = binary_operands("attention", (q, doc_ids))[0][1]
+    lead = shapes.lead if shapes.has_heads else ()
+    if documents.ndim < 1 or broadcast_shapes("attention", [documents.shape, (*lead, shapes.queries)]) != \
+            (*lead, shapes.queries):
+        raise ShapeError(f"Expected doc_ids that broadcast to {(*lead, shapes.queries)} for attention, got "
+                         f"{documents.shape}", op="attention", shapes=(documents.shape,))
+    if shapes.has_heads:
+        documents = reshape(documents, (*documents.shape[:-1], 1, documents.shape[-1]))
+    return _stored(broadcast_to(documents, shapes.rows))
+
+
+def _masked(body: _Body, score: Operand, shapes: _Shapes, q: Tensor, mask: Any, doc_ids: Any, alibi: Any) -> Operand:
+    """Return the score with bias and masks."""
+    is_causal = isinstance(mask, str)
+    if mask is not None and not is_causal:
+        score = body.emit("add", score, _mask_input(body, _mask_tensor(mask, q), shapes))
+    if alibi is not None:
+        slopes = binary_operands("attention", (q, alibi))[0][1]
+        if slopes.shape != (shapes.heads,):
+            raise ShapeError(f"Expected one slope for each of {shapes.heads} query heads for alibi of attention, got "
+                             f"shape {slopes.shape}", op="attention", shapes=(slopes.shape,))
+        distance = body.emit("sub", _operand("col"), _operand("row"))
+        slope = body.input(_stored(slopes), "batch_mod", shapes.heads)
+        score = body.emit("add", score, body.emit("mul", slope, distance))
+    masked = _operand("const")
+    if doc_ids is not None:
+        documents = _document_tensor(doc_ids, q, shapes)
+        own = body.input(documents, "row_broadcast")
+        other = body.emit("ne", own, body.input(documents, "batch_col", shapes.keys))
+        score = body.emit("select", other, masked, score)
+    if is_causal:
+        score = body.emit("select", body.emit("gt", _operand("col"), _operand("row")), masked, score)
+    return score
+
+
+def _fold(body: _Body, score: Operand, vectors: int, matmul: Matmul, shapes: _Shapes, tri_skip: bool) -> Fold:
+    """Return the streaming softmax over ``score``: state 0 is the running maximum, state 1 the running sum."""
+    maximum, total = _operand("reg", 0), _operand("reg", 1)
+    largest = body.emit("max", maximum, body.emit("row_max", score))
+    scale = body.emit("exp", body.emit("sub", maximum, largest))
+    weight = body.emit("exp", body.emit("sub", score, largest))
+    body.emit("add", body.emit("mul", total, scale), body.emit("row_sum", weight), dst=1)
+    body.emit("copy", largest, dst=0)
+    finalize = (Instr(_OP["div"], body.next, _operand("vec_state"), total),)
+    return Fold(2, shapes.keys, (_NEGATIVE_INFINITY, 0), tuple(body.instrs), finalize, shapes.columns, matmul,
+                VecAcc(0, weight.idx, vectors, scale.idx, 1), int(tri_skip))
+
+
+def attention(q: Any, k: Any, v: Any, mask: Any = None, doc_ids: Any = None, alibi: Any = None,
+              scale: float | None = None) -> Tensor:
+    """Return softmax(scale * q @ k^T + bias) @ v for each head, as one kernel (Vaswani et al., 2017).
+
+    Parameters
+    ----------
+    q : Tensor of shape (..., hq, n, d) or (n, d)
+    k : Tensor of shape (..., hkv, m, d) or (m, d)
+        hq is a multiple of hkv: hq / hkv neighbouring query heads share a key head (grouped-query attention).
+    v : Tensor of shape (..., hkv, m, dv) or (m, dv)
+    mask : None, "causal", or an array that broadcasts to (..., hq, n, m)
+        ``"causal"``: query i attends to keys 0 to i, both counted from the start, whatever n and m are. An array of
+        bools says which keys a query may attend to; any other array, and every tensor, is added to the scores.
+    doc_ids : array of numbers of shape (..., n), optional
+        Query i attends only to keys of the same document. Needs n == m.
+    alibi : array of shape (hq,), optional
+        Slopes: slope * (j - i) is added to the score of query i and key j (Press et al., 2022).
+    scale : float, optional
+        Default 1 / sqrt(d).
+
+    Returns
+    -------
+    Tensor of shape (..., hq, n, dv) or (n, dv)
+        A query that may attend to no key has NaN; with no keys at all the result is 0, as of a matmul over nothing.
+
+    Raises
+    ------
+    ShapeError
+        If the shapes do not fit.
+    LimitError
+        If a head size is above 1024.
+    """
+    (q, k, v), engine = binary_operands("attention", (q, k, v))
+    shapes = _Shapes(q, k, v)
+    if isinstance(mask, str) and mask != "causal":
+        raise ExprError(f'Expected None, "causal" or an array for mask of attention, got {mask!r}', op="attention")
+    if scale is None:
+        if shapes.depth == 0:
+            raise ShapeError("Expected a head size above 0 for attention without a scale, got 0", op="attention",
+                             shapes=(q.shape,))
+        scale = 1.0 / math.sqrt(shapes.depth)
+    if shapes.depth == 0:
+        # A sum over nothing is +0, and so is 0 * 0; a tensor without elements has no storage to read.
+        q, k = (Tensor("const", (), constant(0.0).attrs, (*t.shape[:-1], 1), FLOAT32, engine) for t in (q, k))
+        shapes = _Shapes(q, k, v)
+    body = _Body(2)
+    heads = (shapes.heads,) if shapes.has_heads else ()
+    groups = (shapes.groups,) if shapes.has_heads else ()
+    ratio = shapes.heads // shapes.groups
+    sides = [broadcast_to(t, (*shapes.lead, *h, *t.shape[-2:])) for t, h in ((q, heads), (k, groups), (v, groups))]
+    body.input(_stored(sides[0]), "linear")
+    body.input(_stored(sides[1]), "head_group", ratio)
+    body.input(_stored(sides[2]), "head_group", ratio)
+    scaled = body.emit("mul", _operand("matmul"), _operand("rparam"))
+    score = _masked(body, scaled, shapes, q, mask, doc_ids, alibi)
+    if shapes.keys == 0 or math.prod(shapes.result) == 0:
+        return Tensor("const", (), constant(0.0).attrs, shapes.result, FLOAT32, engine)
+    fold = _fold(body, score, 2, Matmul(0, 1, 0, 1, shapes.depth, shapes.batch), shapes, isinstance(mask, str))
+    has_mask = isinstance(mask, str) or doc_ids is not None
+    spec = ExprSpec(body.next + 1, (), tuple(body.views), (_NEGATIVE_INFINITY,) if has_mask else (),
+                    (bits_of(float(scale)),), None, fold)
+    launch = Launch(shapes.batch * shapes.queries, shapes.keys, tuple(body.words), spec.const_bits, spec.rparam_bits,
+                    mm_k=shapes.depth, mm_batch=shapes.batch, out_cols=shapes.columns)
+    return Tensor("fold", tuple(body.inputs), (spec, launch), shapes.result, FLOAT32, engine)

@@ -1,0 +1,110 @@
+"""Folds and attention on Vulkan: the bits of the CPU engine and of the oracle."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+import nnk
+from nnk._fast.cpu import Program
+from nnk.engines.parity import compare, special_values
+from nnk.errors import LimitError
+from nnk.expr.meta import group_count_of, kernel_meta_of, loop_count_of, out_count_of, pack_words
+from nnk.generator.compile import compile_kernel
+from tests.fold_strategies import attention_case, fold_cases
+from tests.oracle.evaluate import evaluate
+from tests.strategies import Case
+
+pytestmark = pytest.mark.usefixtures("quiet_numpy")
+
+
+def on_cpu(case: Case) -> np.ndarray:
+    meta = kernel_meta_of(case.spec)
+    output = np.zeros(out_count_of(meta, case.launch), np.float32)
+    Program(case.spec, meta).run(pack_words(meta, case.launch), case.inputs, [output], 2)
+    return output
+
+
+def on_vulkan(engine: Any, case: Case, groups: int | None = None) -> np.ndarray:
+    meta = kernel_meta_of(case.spec)
+    kernel = engine.device.build_kernel(compile_kernel(case.spec, "test"), meta)
+    inputs = [engine.upload(np.ascontiguousarray(array)) for array in case.inputs]
+    output = engine.allocate(4 * out_count_of(meta, case.launch))
+    engine.device.dispatch(kernel, inputs, [output], pack_words(meta, case.launch),
+                           groups or group_count_of(meta, case.launch))
+    got = np.empty(out_count_of(meta, case.launch), np.float32)
+    engine.download(output, got)
+    return got
+
+
+@given(case=fold_cases())
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture],
+          max_examples=max(6, settings.default.max_examples // 10))
+def test_random_folds_give_the_bits_of_the_oracle(vulkan: Any, case: Case) -> None:
+    got = on_vulkan(vulkan, case)
+    compare(on_cpu(case), got)
+    compare(evaluate(case.spec, case.launch, case.inputs)[0], got)
+
+
+@pytest.mark.parametrize("mask", ["plain", "causal", "causal_doc"])
+def test_attention_folds_of_the_format(mask: str, vulkan: Any) -> None:
+    """Keys of the published folds run; head sizes on both sides of a column group, lengths around a block."""
+    for seed, (heads, length, head_size) in enumerate(((1, 1, 4), (2, 130, 33), (1, 128, 256), (1, 60, 300))):
+        case = attention_case(random.Random(seed), head_size, heads, length, mask, bool(seed % 2))
+        compare(on_cpu(case), on_vulkan(vulkan, case))
+    compare(on_cpu(case), on_vulkan(vulkan, case, groups=1))
+
+
+CALLS: dict[str, Any] = {
+    "plain": lambda a: nnk.attention(a(2, 4, 37, 16), a(2, 4, 150, 16), a(2, 4, 150, 24)),
+    "causal": lambda a: nnk.attention(a(3, 150, 40), a(3, 140, 40), a(3, 140, 8), "causal"),
+    "grouped": lambda a: nnk.attention(a(2, 6, 20, 8), a(2, 2, 33, 8), a(2, 2, 33, 8)),
+    "documents": lambda a: nnk.attention(a(2, 2, 140, 8), a(2, 2, 140, 8), a(2, 2, 140, 8), "causal",
+                                         np.arange(280).reshape(2, 140) // 47, [0.5, 0.125]),
+    "mask": lambda a: nnk.attention(a(2, 2, 17, 8), a(2, 2, 33, 8), a(2, 2, 33, 8), a(17, 33)),
+    "padding": lambda a: nnk.attention(a(2, 2, 17, 8), a(2, 2, 33, 8), a(2, 2, 33, 8), a(2, 1, 1, 33)),
+    "heads": lambda a: nnk.attention(a(2, 17, 8), a(2, 33, 8), a(2, 33, 8), a(2, 17, 33)),
+}
+
+
+@pytest.mark.parametrize("special", [False, True])
+@pytest.mark.parametrize("name", CALLS)
+def test_calls_give_equal_bits(name: str, special: bool, vulkan: Any, cpu: Any) -> None:
+    results = []
+    for engine in (cpu, vulkan):
+        rng = np.random.default_rng(11)
+
+        def array(*shape: int, engine: Any = engine, rng: Any = rng) -> Any:
+            values = special_values(shape, len(shape)) if special else rng.standard_normal(shape).astype(np.float32)
+            return engine.array(values)
+        results.append(CALLS[name](array).numpy())
+    compare(*results)
+    assert special or np.isfinite(results[0]).all()
+
+
+def test_the_longest_fold_of_llvmpipe_is_right_and_a_longer_one_refused(vulkan: Any, cpu: Any) -> None:
+    """llvmpipe cuts loops without an error: the last length that nnk lets through must still be right."""
+    limit = vulkan._loop_limit
+    if not limit:
+        assert not vulkan.info.driver_name.startswith("llvmpipe")
+        return
+
+    def build(engine: Any, keys: int) -> Any:
+        rng = np.random.default_rng(keys)
+        shapes = ((9, 97), (keys, 97), (keys, 99))
+        return nnk.attention(*(engine.array(rng.standard_normal(shape).astype(np.float32)) for shape in shapes))
+
+    step = vulkan.schedule([build(vulkan, 64)])[0].steps[-1]
+
+    def bound(keys: int) -> int:
+        return loop_count_of(step.meta, dataclasses.replace(step.launch, cols=keys), step.group_count)
+
+    longest = next(blocks for blocks in range(1, 10**6) if bound(128 * (blocks + 1)) > limit) * 128
+    compare(build(cpu, longest).numpy(), build(vulkan, longest).numpy())
+    with pytest.raises(LimitError, match="loop iterations"):
+        build(vulkan, longest + 1).numpy()
