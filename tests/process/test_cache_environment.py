@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import portalocker.portalocker
 import pytest
 
 from nnk import config
@@ -234,6 +235,45 @@ def test_a_folder_in_place_of_the_file(folder: Path) -> None:
         with pytest.raises(CacheError):
             cache.flush()
         cache.close()
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o777])
+def test_modes_do_not_depend_on_the_umask(folder: Path, umask: int) -> None:
+    path = folder / "a" / "b" / "kernels.nnk"
+
+    def work() -> dict[str, Any]:
+        os.umask(umask)
+        report = use(path, 1)
+        cache = KernelCache(path)
+        with cache.building(key(1)):
+            report["modes"] = {str(file.relative_to(folder)).partition(".build-")[0]: file.stat().st_mode & 0o7777
+                               for file in sorted(folder.rglob("*"))}
+        cache.close()
+        return report
+
+    report = in_child(work)
+    assert report["warnings"] == []
+    assert report["modes"] == {"a": 0o700, "a/b": 0o700, "a/b/kernels.nnk": 0o600, "a/b/kernels.nnk.lock": 0o600,
+                               "a/b/.kernels.nnk": 0o600}
+
+
+@pytest.mark.parametrize("error", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks(folder: Path, error: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is there is hit; what is new stays in memory, with one warning; nothing is written."""
+    path = folder / "kernels.nnk"
+    fill(path, 1)
+    before = path.read_bytes()
+
+    def fail(*args: object) -> None:
+        raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr(portalocker.portalocker, "LOCKER", fail)
+    report = use(path, 1, 2, 3)
+    assert (report["first"], report["second"]) == ([True, False, False], [True] * 3)
+    assert len(report["warnings"]) == 1
+    assert "gives no lock" in report["warnings"][0]
+    assert path.read_bytes() == before
+    assert sorted(os.listdir(folder)) == ["kernels.nnk", "kernels.nnk.lock"]
 
 
 def test_puts_while_the_interpreter_shuts_down(folder: Path) -> None:

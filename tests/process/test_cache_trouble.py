@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import time
 import warnings
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from nnk.cache.lock import locked
 from nnk.cache.store import KernelCache
 from nnk.errors import CacheError, CacheLockTimeout, CacheWarning
 from tests import ROOT
+from tests.commands import python
 from tests.kernels import fill, key, make_newer, spirv, stored
 
 
@@ -134,6 +136,30 @@ def test_a_lock_that_never_comes(path: Path, one_warning: list[warnings.WarningM
         assert caught.value.seconds == 0.05  # type: ignore[attr-defined]
     cache.close()
     assert len(stored(path)) == 20
+
+
+_DRIVER = """
+import os, signal, sys
+import nnk
+engine = nnk.engine("vulkan")
+x = nnk.array([1.0, 2.0], engine=engine) + 1.0
+if sys.argv[1] == "die":
+    engine.device.build_kernel = lambda module, meta: os.kill(os.getpid(), signal.SIGKILL)
+print(x.tolist(), len(engine.kernels.compiled))
+"""
+
+
+def test_a_kernel_that_kills_the_process_is_compiled_by_the_next(cache_dir: Path) -> None:
+    """Once, not at every start; the kernels that it did not work on stay hits."""
+    assert python(_DRIVER, "fill").stdout == "[2.0, 3.0] 2\n"
+    died = python(_DRIVER, "die")
+    assert (died.returncode, died.stdout) == (-signal.SIGKILL, "")
+    after = python(_DRIVER, "live")
+    assert after.stdout == "[2.0, 3.0] 1\n"
+    assert after.stderr.count("CacheWarning") == 1
+    assert "a process ended while the driver worked on kernel v" in after.stderr
+    last = python(_DRIVER, "live")
+    assert (last.stdout, last.stderr) == ("[2.0, 3.0] 0\n", "")
 
 
 def test_a_foreign_file_is_not_used(path: Path, one_warning: list[warnings.WarningMessage]) -> None:

@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from nnk.cache import files, tools
 from nnk.cache.container import Snapshot
+from nnk.cache.entry import collision_key
 from nnk.cache.store import KernelCache
 from nnk.errors import CacheWarning
 from tests.kernels import key, spirv
@@ -21,6 +22,10 @@ from tests.kernels import key, spirv
 numbers = st.integers(0, 7)
 versions = st.integers(1, 2)
 owners = st.integers(0, 1)
+identities = st.sampled_from([b"a" * 16, b"b" * 16])
+
+#: A kernel as its caller knows it: key and identity. Two with one key are a collision.
+Kernel = tuple[str, bytes]
 
 
 class ManualCache(KernelCache):
@@ -43,9 +48,9 @@ class CacheModel(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp())
         self.path = self.folder / "kernels.nnk"
         self.caches = [ManualCache(self.path), ManualCache(self.path)]
-        self.own: list[dict[str, bytes]] = [{}, {}]
-        self.safe: set[str] = set()
-        self.possible: dict[str, set[bytes]] = {}
+        self.own: list[dict[Kernel, bytes]] = [{}, {}]
+        self.safe: set[Kernel] = set()
+        self.possible: dict[Kernel, set[bytes]] = {}
         self.counter = 0
 
     def teardown(self) -> None:
@@ -55,22 +60,22 @@ class CacheModel(RuleBasedStateMachine):
                 cache.close()
         shutil.rmtree(self.folder)
 
-    @rule(owner=owners, number=numbers, version=versions)
-    def put(self, owner: int, number: int, version: int) -> None:
+    @rule(owner=owners, number=numbers, version=versions, identity=identities)
+    def put(self, owner: int, number: int, version: int, identity: bytes) -> None:
         self.counter += 1
-        name, value = key(number, version=version), spirv(self.counter)
+        name, value = (key(number, version=version), identity), spirv(self.counter)
         self.possible.setdefault(name, set()).add(value)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CacheWarning)
-            self.caches[owner].put(name, value)
+            self.caches[owner].put(name[0], value, identity=identity)
         self.own[owner][name] = value
 
-    @rule(owner=owners, number=numbers, version=versions)
-    def get(self, owner: int, number: int, version: int) -> None:
-        name = key(number, version=version)
+    @rule(owner=owners, number=numbers, version=versions, identity=identities)
+    def get(self, owner: int, number: int, version: int, identity: bytes) -> None:
+        name = key(number, version=version), identity
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CacheWarning)
-            value = self.caches[owner].get(name)
+            value = self.caches[owner].get(name[0], identity=identity)
         assert value is None or value in self.possible.get(name, set())
         if name in self.own[owner]:
             assert value == self.own[owner][name]
@@ -140,10 +145,11 @@ class CacheModel(RuleBasedStateMachine):
     def the_file_holds_what_is_certain(self) -> None:
         if hasattr(self, "path"):
             snapshot = Snapshot.open(self.path)
-            for name in self.safe:
-                entry = snapshot.read(name)
-                assert entry is not None
-                assert entry.spirv in self.possible[name]
+            for name, identity in self.safe:
+                found = [snapshot.read(place) for place in (name, collision_key(name, identity))]
+                values = [entry.spirv for entry in found if entry is not None and entry.identity == identity]
+                assert values
+                assert self.possible[name, identity].issuperset(values)
             snapshot.close()
 
 

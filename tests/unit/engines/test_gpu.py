@@ -204,6 +204,31 @@ def test_expected_hit(open_engine):
     assert (x * 7.0 / 3.0).item() == np.float32(7) / np.float32(3)
 
 
+def test_warm_cache_is_enough_for_a_process_that_expects_hits(open_engine):
+    """The engine's own self-test included."""
+    filled(open_engine)
+    with config.override(expect_hit=True):
+        engine = open_engine()
+        assert (engine.array([1.0, 2.0]) + 1.0).tolist() == [2.0, 3.0]
+    assert engine.kernels.compiled == []
+
+
+def test_read_only_engine_writes_nothing(open_engine, tmp_path):
+    """No kernel, no mark, no pipelines, although it needs a new kernel."""
+    filled(open_engine)[0].close()
+
+    def state():
+        return {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in tmp_path.iterdir()}
+
+    before = state()
+    with config.override(cache_readonly=True):
+        engine = open_engine()
+        assert ((engine.array([1.0, 2.0]) + 1.0) * 5.0 - 2.0).tolist() == [8.0, 13.0]
+        assert len(engine.kernels.compiled) == 1
+        engine.close()
+    assert state() == before
+
+
 def test_explained_miss(vulkan, tmp_path, caplog):
     with config.override(explain=True):
         engine = GpuEngine(vulkan.info, KernelCache(tmp_path / "k.nnk", generator_version=GENERATOR_VERSION))
