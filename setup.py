@@ -94,7 +94,7 @@ def extension(path: str) -> Extension:
     compile_args += ["-Wall", "-Wno-unused-function", *EXACT_FLAGS]
     link_args: list[str] = []
     sources = [path]
-    depends = [str(GENERATED / "nnk_ops.h"), "nnk/include/nnk_math.h", *glob("nnk/_fast/csrc/*.h"),
+    depends = [str(GENERATED / "nnk_ops.h"), *glob("nnk/include/*.h"), *glob("nnk/_fast/csrc/*.h"),
                *glob("nnk/_fast/csrc/*.inc")]
     if name == "cpu":
         sources += sorted(glob("nnk/_fast/csrc/cpu*.c"))

@@ -90,4 +90,8 @@ FUNCTIONS: dict[str, str] = {
     "log2": "nn_log2({a})",
     "log1p": "nn_log1p({a})",
     "expm1": "nn_expm1({a})",
+    "pow": "nn_pow({a},{b})",
+    "atan2": "nn_atan2({a},{b})",
+    "fmod": "U2F(nn_fmod(F2U({a}),F2U({b})))",
+    "remainder": "U2F(nn_remainder(F2U({a}),F2U({b})))",
 }

@@ -95,6 +95,10 @@ OPS: tuple[Op, ...] = (
     Op(81, "log2", 1, "unary", "logarithm of a to base 2"),
     Op(82, "log1p", 1, "unary", "log(1 + a)"),
     Op(83, "expm1", 1, "unary", "e**a - 1"),
+    Op(84, "pow", 2, "binary", "a**b"),
+    Op(85, "atan2", 2, "binary", "angle of the point (b, a) in radians, from -pi to pi"),
+    Op(86, "fmod", 2, "binary", "a - b trunc(a / b), exact, with the sign of a"),
+    Op(87, "remainder", 2, "binary", "a - b floor(a / b), with the sign of b"),
 )
 
 

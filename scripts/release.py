@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 #: Patterns that must match a file, and patterns that must match none, by kind of archive.
-WHEEL_NEEDS = ("nnk/__init__.py", "nnk/py.typed", "nnk/include/nnk_math.h", "nnk/_fast/exprspec.*.so",
+WHEEL_NEEDS = ("nnk/__init__.py", "nnk/py.typed", "nnk/include/nnk_math*.h", "nnk/_fast/exprspec.*.so",
                "nnk/_fast/kvrecord.*.so", "nnk/_fast/keyindex.*.so", "nnk/_fast/shaderc.*.so", "nnk/_fast/cpu.*.so",
                "nnk/_fast/dispatch.*.so", "nnk/engines/anchors.json", "nnk/_fast/exprspec.pyi",
                "nnk/_fast/kvrecord.pyi", "*.dist-info/METADATA", "*.dist-info/entry_points.txt",

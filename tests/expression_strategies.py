@@ -35,7 +35,8 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "div": lambda a, b: a / b,
     "max": lambda a, b: nnk.maximum(a, b), "min": lambda a, b: nnk.minimum(a, b), "lt": lambda a, b: a < b,
     "le": lambda a, b: a <= b, "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b, "eq": lambda a, b: a == b,
-    "ne": lambda a, b: a != b}
+    "ne": lambda a, b: a != b, "pow": lambda a, b: nnk.power(a, b),
+    "atan2": lambda a, b: nnk.arctan2(a, b), "fmod": lambda a, b: nnk.fmod(a, b), "remainder": lambda a, b: a % b}
 _FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "neg": lambda a: -a, "abs": abs, "gelu_tanh": lambda a: nnk.gelu(a, "tanh"), "rint": lambda a: nnk.round(a),
     **{name: lambda a, name=name: getattr(nnk, name)(a)
@@ -182,7 +183,7 @@ class _Drawer:
 
     def unary(self, at: int) -> None:
         name = self.rand.choice((*_UNARY, "relu", "power"))
-        how = {"n": self.rand.choice((-3, -1, 0, 1, 2, 3, 5, 7))} if name == "power" else {}
+        how = {"n": self.rand.choice((-3, -1, 0, 1, 2, 3, 0.5, 0.7))} if name == "power" else {}
         self.call(name, at, **how)
 
     def binary(self, at: int) -> None:

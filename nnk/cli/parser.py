@@ -1,6 +1,6 @@
 """Expressions as text: "tanh(x*w+3)" becomes a tensor. A parser of its own grammar; nothing is ever evaluated.
 
-Grammar: numbers, names, ``+ - * / @ **``, signs, comparisons, calls of the functions in :data:`FUNCTIONS` with
+Grammar: numbers, names, ``+ - * / // % @ **``, signs, comparisons, calls of the functions in :data:`FUNCTIONS` with
 positional arguments, and parentheses. Python's tokens and precedence; everything else of Python is refused by name.
 ``sum``, ``max``, ``min`` and ``mean`` reduce the last axis and keep it with size 1.
 """
@@ -42,11 +42,12 @@ def _last_axis(reduce: Callable[..., Tensor]) -> Callable[[Any], Tensor]:
 
 FUNCTIONS: dict[str, Function] = {
     **{name: Function(getattr(functions, name)) for name in (
-        "ceil", "cos", "erf", "exp", "exp2", "expm1", "floor", "isfinite", "isinf", "isnan", "log", "log1p", "log2",
-        "logical_not", "reciprocal", "relu", "rsqrt", "sigmoid", "sign", "silu", "sin", "sqrt", "square", "tanh",
-        "trunc")},
+        "arctan", "ceil", "cos", "erf", "exp", "exp2", "expm1", "floor", "isfinite", "isinf", "isnan", "log", "log1p",
+        "log2", "logical_not", "reciprocal", "relu", "rsqrt", "sigmoid", "sign", "silu", "sin", "sqrt", "square",
+        "tanh", "trunc")},
     **{name: Function(getattr(functions, name), 2, 2) for name in (
-        "logical_and", "logical_or", "matmul", "maximum", "minimum")},
+        "arctan2", "floor_divide", "fmod", "logical_and", "logical_or", "matmul", "maximum", "minimum", "power",
+        "remainder")},
     "abs": Function(functions.absolute),
     "attention": Function(attention, 3, 4),
     "causal_attention": Function(lambda q, k, v: attention(q, k, v, "causal"), 3, 3),
@@ -66,6 +67,9 @@ FUNCTIONS: dict[str, Function] = {
 }
 
 _BINARY: dict[type[ast.AST], str] = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div"}
+_BY_FUNCTION: dict[type[ast.AST], Callable[[Any, Any], Tensor]] = {
+    ast.MatMult: functions.matmul, ast.Pow: functions.power, ast.Mod: functions.remainder,
+    ast.FloorDiv: functions.floor_divide}
 _COMPARE: dict[type[ast.AST], str] = {ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge", ast.Eq: "eq",
                                       ast.NotEq: "ne"}
 
@@ -102,8 +106,8 @@ def _tree(text: str) -> ast.expr:
 
 def _refuse(node: ast.AST, text: str) -> ExprError:
     part = ast.get_source_segment(text, node) or type(node).__name__
-    return ExprError(f"Expected numbers, names, + - * / @ **, comparisons and calls of {', '.join(sorted(FUNCTIONS))}; "
-                     f"got {_shown(part)}", op="parse")
+    return ExprError(f"Expected numbers, names, + - * / // % @ **, comparisons and calls of "
+                     f"{', '.join(sorted(FUNCTIONS))}; got {_shown(part)}", op="parse")
 
 
 def names_in(text: str) -> list[str]:
@@ -151,10 +155,8 @@ def _build(node: ast.expr, variables: dict[str, Tensor], text: str) -> Any:
         operand = value(node.operand)
         return -operand if isinstance(node.op, ast.USub) else operand
     if isinstance(node, ast.BinOp):
-        if isinstance(node.op, ast.MatMult):
-            return functions.matmul(value(node.left), value(node.right))
-        if isinstance(node.op, ast.Pow):
-            return functions.power(value(node.left), value(node.right))
+        if type(node.op) in _BY_FUNCTION:
+            return _BY_FUNCTION[type(node.op)](value(node.left), value(node.right))
         if type(node.op) in _BINARY:
             return elementwise(_BINARY[type(node.op)], value(node.left), value(node.right))
     if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _COMPARE:

@@ -16,7 +16,9 @@ __all__ = ["SUITE", "compare", "digest", "ordinary_values", "random_words", "spe
 
 #: Expressions of ``nnk parity``: every op, every kernel form.
 SUITE = (
-    "x + w * 2 - 1", "x / w", "-abs(x)", "x ** 3", "x ** -2", "maximum(x, w)", "minimum(x, w)", "where(x < w, x, w)",
+    "x + w * 2 - 1", "x / w", "-abs(x)", "x ** 3", "x ** -2", "power(abs(x), w) + x ** w",
+    "arctan2(x, w) + arctan(w)", "fmod(x, w)", "remainder(x * 100, w)", "floor_divide(x, w)",
+    "maximum(x, w)", "minimum(x, w)", "where(x < w, x, w)",
     "(x <= w) + (x > w) + (x >= w) + (x == w) + (x != w)", "exp(x)", "log(x)", "sqrt(x)", "rsqrt(x)", "tanh(x * w + 3)",
     "sigmoid(x)", "erf(x)", "relu(x)", "silu(x)", "gelu(x)", "gelu_tanh(x)", "sum(x)", "max(x)", "min(x)", "mean(x)",
     "softmax(x)", "layer_norm(x)", "rms_norm(x)", "x @ w", "gelu(x @ w + 1) + x", "x @ transpose(w)",

@@ -6,7 +6,6 @@ Each returns a new lazy tensor. Values follow docs/numerics.md: the same bits on
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,20 +20,17 @@ from nnk.expr.node import (
     constant,
     elementwise,
     run_time_parameter,
-    unsupported,
 )
 from nnk.expr.views import broadcast_to, normalise_axes, reshape, swapaxes, transpose
 
-__all__ = ["absolute", "ceil", "clip", "cos", "erf", "exp", "exp2", "expm1", "floor", "gelu", "isfinite", "isinf",
-           "isnan", "layer_norm", "log", "log1p", "log2", "logical_and", "logical_not", "logical_or", "matmul",
-           "maximum", "mean", "minimum", "negative", "power", "reciprocal", "reduce_max", "reduce_min", "reduce_sum",
-           "relu", "rint", "rms_norm", "rsqrt", "sigmoid", "sign", "silu", "sin", "softmax", "sqrt", "square", "tanh",
-           "trunc", "where"]
+__all__ = ["absolute", "arctan", "arctan2", "ceil", "clip", "cos", "erf", "exp", "exp2", "expm1", "floor",
+           "floor_divide", "fmod", "gelu", "isfinite", "isinf", "isnan", "layer_norm", "log", "log1p",
+           "log2", "logical_and", "logical_not", "logical_or", "matmul", "maximum", "mean", "minimum",
+           "negative", "power", "reciprocal", "reduce_max", "reduce_min", "reduce_sum", "relu", "remainder",
+           "rint", "rms_norm", "rsqrt", "sigmoid", "sign", "silu", "sin", "softmax", "sqrt", "square",
+           "tanh", "trunc", "where"]
 
 Axis = int | Sequence[int] | None
-
-#: Largest exponent of ``x ** n`` by multiplication.
-MAX_POWER = 64
 
 
 # ------------------------------------------------------------------------------------------ elementwise
@@ -226,31 +222,60 @@ def where(condition: Any, a: Any, b: Any) -> Tensor:
     return elementwise("select", condition, a, b)
 
 
-def power(x: Any, exponent: Any) -> Tensor:
-    """Return x**n for an integer n by squaring and multiplying from the left; 1/x**|n| for a negative n.
+#: Exponents, given as numbers, whose powers are correctly rounded without the op pow.
+_SHORT_POWERS: dict[float, Callable[[Tensor], Tensor]] = {
+    0.0: lambda x: broadcast_constant(1.0, x), 1.0: lambda x: x, 2.0: square, -1.0: reciprocal, 0.5: sqrt}
 
-    Raises
-    ------
-    UnsupportedOpError
-        If the exponent is not an integer from -64 to 64.
+
+def power(x: Any, exponent: Any) -> Tensor:
+    """Return x**exponent, elementwise, with the special cases of C and IEEE 754: NaN for x < 0 and no whole exponent.
+
+    The exponents 0, 1, 2, -1 and 0.5, given as a number, give 1, x, ``square(x)``, ``reciprocal(x)`` and ``sqrt(x)``,
+    as in NumPy: sqrt(-0) is -0 and sqrt(-inf) is NaN, where the power is 0 and inf. Any other number is a parameter of
+    one kernel.
     """
-    (base,), _ = binary_operands("power", (x,))
-    if isinstance(exponent, (float, np.floating)) and exponent.is_integer():
-        exponent = int(exponent)
-    try:
-        n = operator.index(exponent)
-    except TypeError:
-        raise unsupported("power", f"x ** n for n of type {type(exponent).__name__}; expected an integer") from None
-    if not -MAX_POWER <= n <= MAX_POWER:
-        raise unsupported("power", f"x ** {n}; expected an exponent from {-MAX_POWER} to {MAX_POWER}")
-    if n == 0:
-        return broadcast_constant(1.0, base)
-    result = base
-    for bit in f"{abs(n):b}"[1:]:
-        result = result * result
-        if bit == "1":
-            result = result * base
-    return 1.0 / result if n < 0 else result
+    if isinstance(x, Tensor) and isinstance(exponent, (bool, int, float, np.bool_, np.integer, np.floating)):
+        (base, number), _ = binary_operands("power", (x, exponent))
+        short = _SHORT_POWERS.get(float(exponent))
+        return short(base) if short else elementwise("pow", base, number)
+    return elementwise("pow", x, exponent)
+
+
+def arctan2(y: Any, x: Any) -> Tensor:
+    """Return the angle of the point (x, y) in radians, from -pi to pi, elementwise."""
+    return elementwise("atan2", y, x)
+
+
+def arctan(x: Any) -> Tensor:
+    """Return the arc tangent of x in radians, elementwise."""
+    return elementwise("atan2", x, 1.0)
+
+
+def fmod(a: Any, b: Any) -> Tensor:
+    """Return a - b trunc(a / b), elementwise, exact, with the sign of a; NaN for infinite a and for b = 0."""
+    return elementwise("fmod", a, b)
+
+
+def remainder(a: Any, b: Any) -> Tensor:
+    """Return a - b floor(a / b), elementwise, with the sign of b; NaN for infinite a and for b = 0."""
+    return elementwise("remainder", a, b)
+
+
+def floor_divide(a: Any, b: Any) -> Tensor:
+    """Return floor(a / b), elementwise, of the quotient before it is rounded; a / b for b = 0.
+
+    It is the whole number next to (a - remainder(a, b)) / b, as in NumPy.
+    """
+    (a, b), _ = binary_operands("floor_divide", (a, b))
+    exact = fmod(a, b)
+    quotient = (a - exact) / b
+    turned = logical_and(exact, (exact < 0.0) != (b < 0.0))
+    quotient = where(turned, quotient - 1.0, quotient)
+    whole = floor(quotient)
+    whole = where(quotient - whole > 0.5, whole + 1.0, whole)
+    ratio = a / b
+    signed_zero = minimum(maximum(ratio, -0.0), 0.0)
+    return where(b, where(quotient, whole, signed_zero), ratio)
 
 
 def broadcast_constant(value: float, like: Tensor) -> Tensor:

@@ -217,6 +217,20 @@ class Tensor:
         from nnk.expr.functions import power
         return power(base, self)
 
+    def __mod__(self, other: Any) -> Tensor:
+        return elementwise("remainder", self, other)
+
+    def __rmod__(self, other: Any) -> Tensor:
+        return elementwise("remainder", other, self)
+
+    def __floordiv__(self, other: Any) -> Tensor:
+        from nnk.expr.functions import floor_divide
+        return floor_divide(self, other)
+
+    def __rfloordiv__(self, other: Any) -> Tensor:
+        from nnk.expr.functions import floor_divide
+        return floor_divide(other, self)
+
     def __matmul__(self, other: Any) -> Tensor:
         from nnk.expr.functions import matmul
         return matmul(self, other)

@@ -10,6 +10,13 @@ __all__ = ["functions_for"]
 
 _DEFINITION = re.compile(r"^(?:FN\s+)?(?:const\s+)?\w+\s+(\w+)\s*[\(\[=]")
 _NAME = re.compile(r"[A-Za-z_]\w*")
+_INCLUDE = re.compile(r'^#include "(nnk_\w+\.h)"\n', re.MULTILINE)
+
+
+def _header_text(name: str) -> str:
+    """Return the text of a header of the package with the headers of the package that it includes."""
+    text = importlib.resources.files("nnk").joinpath("include", name).read_text(encoding="utf-8")
+    return _INCLUDE.sub(lambda found: _header_text(found.group(1)), text)
 
 
 def _glsl_lines(text: str) -> list[str]:
@@ -36,7 +43,7 @@ def _glsl_lines(text: str) -> list[str]:
 @functools.cache
 def _library() -> tuple[tuple[str, ...], dict[str, str]]:
     """Return (macro and struct lines, definition text by name)."""
-    text = importlib.resources.files("nnk").joinpath("include/nnk_math.h").read_text(encoding="utf-8")
+    text = _header_text("nnk_math.h")
     prelude: list[str] = []
     definitions: dict[str, str] = {}
     current: list[str] = []

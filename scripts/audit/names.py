@@ -7,13 +7,14 @@ import builtins
 import re
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 
 from audit.project import Finding, Page, Project
 
 API, CLI, SETTINGS, ERRORS = (f"docs/reference/{name}.md" for name in ("api", "cli", "settings", "errors"))
 
 #: A header of nnk/include whose functions are documented elsewhere than in the C ABI page.
-HEADER_PAGES = {"nnk_math.h": "docs/numerics.md"}
+HEADER_PAGES = {"nnk_math.h": "docs/numerics.md", "nnk_math_binary.h": "docs/numerics.md"}
 C_ABI = "docs/c-abi.md"
 
 _DOTTED = re.compile(r"(?<![\w./-])nnk(?:\.[A-Za-z_]\w*)+")
@@ -178,21 +179,24 @@ def errors(project: Project) -> Iterator[Finding]:
 
 def headers(project: Project) -> Iterator[Finding]:
     """D14: the functions of a header and the page that explains it differ."""
+    pages: dict[str, list[Path]] = {}
     for path in sorted((project.root / "nnk" / "include").glob("*.h")):
-        name = HEADER_PAGES.get(path.name, C_ABI)
+        pages.setdefault(HEADER_PAGES.get(path.name, C_ABI), []).append(path)
+    for name, paths in pages.items():
         page = project.page(name)
+        title = " and ".join(path.name for path in paths)
         if page is None:
-            yield Finding(name, 1, "D14", f"the page about {path.name} is missing")
+            yield Finding(name, 1, "D14", f"the page about {title} is missing")
             continue
-        prefix = "nn_" if path.name in HEADER_PAGES else "nnk_"
-        functions = {function for function in _C_FUNCTION.findall(path.read_text(encoding="utf-8"))
+        prefix = "nnk_" if name == C_ABI else "nn_"
+        functions = {function for path in paths for function in _C_FUNCTION.findall(path.read_text(encoding="utf-8"))
                      if function.startswith(prefix)}
         spans = [(line, word) for line, code in page.code_spans for word in re.findall(r"\w+", code)]
         for function in sorted(functions - {word for _, word in spans}):
-            yield Finding(name, 1, "D14", f"{function} of {path.name} is not explained")
+            yield Finding(name, 1, "D14", f"{function} of {title} is not explained")
         for line, word in spans:
             if word.startswith(prefix) and word not in functions and not word.startswith("nnk_math"):
-                yield Finding(name, line, "D14", f"{path.name} has no function {word}")
+                yield Finding(name, line, "D14", f"{title} has no function {word}")
 
 
 def raises(project: Project) -> Iterator[Finding]:

@@ -185,6 +185,21 @@ def sign(a: int) -> int:
     return 0 if is_zero(a) else a & SIGN | ONE
 
 
+def fmod(a: int, b: int) -> int:
+    if is_nan(a) or is_nan(b) or is_inf(a) or is_zero(b):
+        return NAN
+    if is_inf(b):
+        return a
+    return round_float32(abs(value_of(a)) % abs(value_of(b))) | a & SIGN
+
+
+def remainder(a: int, b: int) -> int:
+    r = fmod(a, b)
+    if is_zero(r):
+        return b & SIGN
+    return r if is_nan(r) or (r ^ b) & SIGN == 0 else add(r, b)
+
+
 #: Op number -> its exact function, for the ops whose results are correctly rounded or exact.
 EXACT: dict[int, Callable[..., int]] = {
     0: lambda a: a ^ SIGN, 3: sqrt, 4: rsqrt, 5: lambda a: a & 0x7FFFFFFF,
@@ -192,6 +207,7 @@ EXACT: dict[int, Callable[..., int]] = {
     13: less, 14: less_equal, 15: greater, 16: greater_equal, 17: equal, 18: not_equal, 19: select, 69: lambda a: a,
     72: floor, 73: ceil, 74: trunc, 75: rint, 76: sign, 77: lambda a: ONE if is_nan(a) else 0,
     78: lambda a: ONE if is_inf(a) else 0, 79: lambda a: 0 if is_nan(a) or is_inf(a) else ONE,
+    86: fmod, 87: remainder,
 }
 
 

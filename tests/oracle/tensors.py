@@ -35,15 +35,14 @@ def relu(x: Floats) -> Floats:
     return elementwise("max", x, 0.0)
 
 
-def power(x: Floats, n: int) -> Floats:
+def power(x: Floats, n: float) -> Floats:
     if n == 0:
         return np.ones_like(x)
-    result = x
-    for bit in f"{abs(n):b}"[1:]:
-        result = elementwise("mul", result, result)
-        if bit == "1":
-            result = elementwise("mul", result, x)
-    return elementwise("div", 1.0, result) if n < 0 else result
+    if n == 1:
+        return x
+    if n == -1:
+        return elementwise("div", 1.0, x)
+    return elementwise("mul", x, x) if n == 2 else elementwise("sqrt", x) if n == 0.5 else elementwise("pow", x, n)
 
 
 # ------------------------------------------------------------------------------------------------- reductions

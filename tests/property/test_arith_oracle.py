@@ -233,7 +233,7 @@ def test_sine_and_cosine_over_the_whole_range(function, reference, rng):
 def test_pow_against_float64(rng):
     x = rng.uniform(0.1, 10.0, 5000).astype(np.float32)
     y = rng.uniform(-8.0, 8.0, 5000).astype(np.float32)
-    assert _ulps(arrays.pow(x, y), x.astype(np.float64) ** y.astype(np.float64)).max() < 4.0
+    assert _ulps(arrays.pow(x, y), x.astype(np.float64) ** y.astype(np.float64)).max() < 0.8
 
 
 @pytest.mark.parametrize(("function", "x", "y"), [
@@ -270,9 +270,33 @@ def test_powers_of_two_are_exact():
     assert np.array_equal(arrays.log2(powers), k.astype(np.float32))
 
 
+def test_pow_over_the_whole_range(rng):
+    x = np.exp(rng.uniform(-87.0, 87.0, 20000)).astype(np.float32)
+    x[::2] = 1.0 + rng.standard_normal(10000) * 10.0 ** rng.uniform(-6.0, -1.0, 10000)
+    x[x == 1.0] = 1.5
+    y = (rng.uniform(-103.0, 88.0, x.size) / np.log(x.astype(np.float64))).astype(np.float32)
+    assert _ulps(arrays.pow(x, y), x.astype(np.float64) ** y.astype(np.float64)).max() < 0.8
+
+
+def test_powers_that_are_floats_are_exact():
+    base, exponent = np.meshgrid(np.arange(-40, 41), np.arange(0, 25))
+    exact = base.astype(object) ** exponent
+    fits = np.abs(exact) < 2**24
+    found = arrays.pow(base[fits].astype(np.float32), exponent[fits].astype(np.float32))
+    assert found.tolist() == exact[fits].tolist()
+
+
+def test_atan2_against_float64(rng):
+    y, x = (rng.standard_normal(20000) * 10.0 ** rng.uniform(-3.0, 3.0, 20000) for _ in range(2))
+    y, x = y.astype(np.float32), x.astype(np.float32)
+    assert _ulps(arrays.atan2(y, x), np.arctan2(y.astype(np.float64), x.astype(np.float64))).max() < 0.8
+
+
 def test_pow_conventions():
     cases = [(0.0, 2.0, 0.0), (0.0, -2.0, math.inf), (math.inf, 2.0, math.inf), (math.inf, -1.0, 0.0),
-             (2.0, math.inf, math.inf), (0.5, math.inf, 0.0), (1.0, math.nan, 1.0), (math.nan, 0.0, 1.0)]
+             (2.0, math.inf, math.inf), (0.5, math.inf, 0.0), (1.0, math.nan, 1.0), (math.nan, 0.0, 1.0),
+             (-2.0, 3.0, -8.0), (-2.0, 2.0, 4.0), (-math.inf, -3.0, -0.0), (-math.inf, 0.5, math.inf),
+             (-0.0, -3.0, -math.inf), (-0.0, 0.5, 0.0), (-1.0, -math.inf, 1.0), (-1.0, 2.0**24 + 2, 1.0)]
     x, y, expected = (np.array(column, np.float32) for column in zip(*cases, strict=True))
-    assert arrays.pow(x, y).tolist() == expected.tolist()
-    assert np.isnan(arrays.pow(np.array([-2.0], np.float32), np.array([2.0], np.float32))).all()
+    assert arrays.bits_of(arrays.pow(x, y)).tolist() == arrays.bits_of(expected).tolist()
+    assert np.isnan(arrays.pow(np.array([-2.0, -1e-40], np.float32), np.array([2.5, 0.5], np.float32))).all()

@@ -12,6 +12,7 @@ import subprocess
 import numpy as np
 import pytest
 
+from nnk import ops
 from tests import ROOT
 from tests.oracle import arith, arrays
 from tests.strategies import EDGE_BITS, SPECIAL_BITS
@@ -19,10 +20,11 @@ from tests.strategies import EDGE_BITS, SPECIAL_BITS
 HEADER = ROOT / "nnk/include/nnk_math.h"
 UNARY = ("exp", "log", "tanh", "sigmoid", "silu", "erf", "gelu", "gelu_tanh", "sin", "cos", "exp2",
          "expm1", "log2", "log1p", "sqrt", "rsqrt")
-BINARY = ("div", "pow")
+BINARY = ("div", "pow", "atan2")
 BITS_UNARY = ("canon", "f32_to_f16", "f16_to_f32", "f32_to_bf16", "bf16_to_f32", "soft_sqrt", "soft_rsqrt",
               "floor", "ceil", "trunc", "rint", "sign")
-BITS_BINARY = ("max", "min", "soft_add", "soft_mul", "soft_div", "g_add", "g_mul", "lt", "le", "eq")
+BITS_BINARY = ("max", "min", "soft_add", "soft_mul", "soft_div", "g_add", "g_mul", "lt", "le", "eq", "fmod",
+               "remainder")
 FORMS = {"cpu": [], "device": ["-DNNK_INTSCALE"], "flushing device": ["-DNNK_INTSCALE", "-DFLUSH"],
          "low seeds": ["-DNNK_INTSCALE", "-DMOVED=-3"], "high seeds": ["-DNNK_INTSCALE", "-DMOVED=2"]}
 PRELUDE = """
@@ -106,9 +108,16 @@ def test_functions(name, functions, rng, quiet_numpy):
     assert_same(functions(name, u), getattr(arrays, name)(u.view(np.float32)))
 
 
-def test_power(functions, rng, quiet_numpy):
+@pytest.mark.parametrize("name", ["pow", "atan2", "fmod", "remainder"])
+def test_functions_of_two_operands(name, functions, rng, quiet_numpy):
     a, b = pairs(rng)
-    assert_same(functions("pow", a, b), arrays.pow(a.view(np.float32), b.view(np.float32)))
+    oracle = arrays.ARRAY_OPS[ops.OP_BY_NAME[name].code]
+    assert_same(functions(name, a, b), oracle(a.view(np.float32), b.view(np.float32)))
+    # Powers whose result is in range, and exponents that are whole or half.
+    base = np.exp(rng.standard_normal(40_000) * 3).astype(np.float32)
+    for exponent in (rng.uniform(-105, 90, base.size) / np.log(base), rng.integers(-99, 99, base.size) / 2):
+        u, v = (base * rng.choice([-1, 1], base.size)).astype(np.float32), exponent.astype(np.float32)
+        assert_same(functions(name, u.view(np.uint32), v.view(np.uint32)), oracle(u, v))
 
 
 def test_roots(functions, rng, quiet_numpy):
@@ -180,7 +189,7 @@ def test_bfloat16(functions, rng):
 
 def test_header_keeps_one_function_a_definition():
     """The emitter pastes definitions out of the text: each starts a line, and braces close with it."""
-    text = HEADER.read_text(encoding="utf-8")
+    text = "\n".join(path.read_text(encoding="utf-8") for path in HEADER.parent.glob("nnk_math*.h"))
     names = re.findall(r"^FN \w+ (nn_\w+)\(", text, re.MULTILINE)
     used = UNARY + BINARY + BITS_UNARY + BITS_BINARY
     assert {f"nn_{name}" for name in used} <= set(names)

@@ -14,13 +14,13 @@ from hypothesis import given
 import nnk
 from nnk.cli.parser import FUNCTIONS, MAX_CHARACTERS, MAX_DEPTH, MAX_ELEMENTS, names_in, parse_shapes, tensor_of
 from nnk.engines.parity import SUITE, digest
-from nnk.errors import ExprError, ShapeError, UnsupportedOpError
+from nnk.errors import ExprError, ShapeError
 
 HOSTILE = (
     "__import__('os')", "a.b", "x[0]", "lambda: x", "lambda x: x", "x.__class__", "x if x else x", "[x]", "{x}",
     "{x: x}", "(x, x)", "[y for y in x]", "f'{x}'", "'x'", "b'x'", "True * x", "x * False", "x + None", "...",
     "1j * x", "x and x", "not x",
-    "~x", "x // 2", "x % 2", "x << 1", "x | x", "x < x < x", "x is x", "x in x", "(x := x)", "await x", "*x",
+    "~x", "x << 1", "x >> 1", "x | x", "x < x < x", "x is x", "x in x", "(x := x)", "await x", "*x",
     "tanh(*x)", "tanh(**x)", "tanh(x=x)", "(tanh)(x)(x)", "print(x)", "open(x)", "tanh", "x + tanh", "tanh(tanh)",
     "tanh()", "tanh(x, x)", "where(x, x)", "matmul(x)", "layer_norm(x, x, x, x)", "softmax(x, 0)", "max(x, x)")
 
@@ -52,6 +52,9 @@ MEANINGS: dict[str, Any] = {
     "x ** 0": lambda x, w, b: x ** 0,
     "x ** 2.0": lambda x, w, b: x ** 2,
     "x * 2 ** 3": lambda x, w, b: x * 8,
+    "x ** w + 2 ** x": lambda x, w, b: x ** w + 2 ** x,
+    "x // w % 3": lambda x, w, b: (x // w) % 3,
+    "fmod(x, w) + remainder(x, w)": lambda x, w, b: nnk.fmod(x, w) + nnk.remainder(x, w),
     "x * (2 * 3)": lambda x, w, b: x * 6,
     "0x10 * x + 1_000": lambda x, w, b: 16 * x + 1000,
     "x * 1e-3": lambda x, w, b: x * 1e-3,
@@ -138,9 +141,7 @@ def test_towers_of_powers_end(variables: dict[str, Any]) -> None:
     """Numbers are float32 constants, not Python integers that grow without end."""
     tower = "(" * 30 + "9" + " ** 64)" * 30
     assert tensor_of(f"0 * x + 1 / {tower}", variables).numpy().tolist() == [[0.0] * 3] * 3
-    for text in ("9 ** 9 ** 9 * x", "x ** 65", "x ** w", "x ** 0.5", "x ** 1e999", "2 ** x"):
-        with pytest.raises(UnsupportedOpError):
-            tensor_of(text, variables)
+    assert np.isinf(tensor_of("9 ** 9 ** 9 + x", variables).numpy()).all()
     with pytest.raises(ExprError, match="more than 308 digits"):
         tensor_of("x * 1" + "0" * 400, variables)
 

@@ -7,7 +7,7 @@ import pytest
 
 import nnk
 from nnk.engines.parity import special_values
-from nnk.errors import DTypeError, ExprError, ShapeError, UnsupportedOpError
+from nnk.errors import DTypeError, ExprError, ShapeError
 from nnk.expr import functions
 from tests.oracle import tensors as oracle
 
@@ -114,25 +114,64 @@ def test_arrays_alone_have_no_engine():
         nnk.exp(np.ones(3))
 
 
-# ------------------------------------------------------------------------------------------------- power
+# ------------------------------------------------------------------------------------------------- power and division
 
-def test_power_of_every_exponent(cpu):
-    values = np.float32([1.1, -0.7, 0.0, -0.0, 3.0, INF, -INF, NAN, 1e-40, 1e20])
-    for n in range(-64, 65):
-        got = bits(cpu.array(values) ** n)
-        want = oracle.bits_of(oracle.power(values, n))
-        assert np.array_equal(oracle.bits_of(got.view(np.float32)), want), n
+ODD = np.float32([1.1, -0.7, 0.0, -0.0, 3.0, -3.0, INF, -INF, NAN, 1e-40, -1e-40, 1e20, 0.1, 7.0, -2.5, 1.0, -1.0])
 
 
-@pytest.mark.parametrize("n", [2.0, np.float32(2), np.int8(2), np.float64(2)])
-def test_power_takes_whole_numbers_of_any_type(n, cpu):
-    assert (cpu.array([3.0]) ** n).tolist() == [9.0]
-    assert nnk.power(cpu.array([3.0]), n).tolist() == [9.0]
+@pytest.mark.parametrize("n", [0, 1, 2, 3, -1, -2, 64, 0.5, -0.5, 1.5, INF, -INF, NAN, 2.0**24, np.float32(2),
+                               np.int8(3), True])
+def test_power_of_numbers(n, cpu):
+    got = bits(cpu.array(ODD) ** n)
+    assert np.array_equal(oracle.bits_of(got.view(np.float32)), oracle.bits_of(oracle.power(ODD, float(n))))
 
 
-@pytest.mark.parametrize("n", [65, -65, 0.5, NAN, INF, "2", None, [2], np.float32(1.5)])
-def test_power_refuses_the_rest(n, cpu):
-    with pytest.raises(UnsupportedOpError, match=r"This version does not run x \*\* "):
+@pytest.mark.parametrize("n", [0, 1, 2, -1, 0.5])
+def test_short_powers_are_those_of_numpy(n, cpu, quiet_numpy):
+    got = cpu.array(ODD) ** n
+    assert np.array_equal(oracle.bits_of(got.numpy()), oracle.bits_of(ODD ** np.float32(n)))
+    assert got.op != "pow"
+
+
+@pytest.mark.parametrize(("name", "function"), [("power", np.power), ("fmod", np.fmod), ("remainder", np.remainder),
+                                                ("floor_divide", np.floor_divide), ("arctan2", np.arctan2)])
+def test_operands_and_special_cases_as_in_numpy(name, function, cpu, quiet_numpy):
+    a, b = ODD[:, None], np.concatenate([ODD, np.float32([2.0, 5.0, 0.5])])
+    want = function(a, b)
+    got = getattr(nnk, name)(cpu.array(a), b).numpy()
+    assert got.shape == want.shape
+    if name in ("power", "arctan2"):
+        assert np.array_equal(np.signbit(got) & ~np.isnan(got), np.signbit(want) & ~np.isnan(want))
+        assert np.allclose(got, want, rtol=3e-7, atol=1e-45, equal_nan=True)
+    else:
+        assert np.array_equal(oracle.bits_of(got), oracle.bits_of(want))
+    assert np.array_equal(bits(getattr(nnk, name)(-2.5, cpu.array(b))), bits(getattr(nnk, name)(cpu.array([-2.5]), b)))
+
+
+def test_many_quotients_as_in_numpy(cpu, rng, quiet_numpy):
+    a, b = (rng.integers(0, 2**32, 20_000, dtype=np.uint32).view(np.float32) for _ in range(2))
+    c = (rng.standard_normal(20_000) * 100).astype(np.float32)
+    for x, y in ((a, b), (c, np.flip(c)), (c, np.float32(0.1)), (a, c)):
+        assert np.array_equal(oracle.bits_of((cpu.array(x) % y).numpy()), oracle.bits_of(x % y))
+        assert np.array_equal(oracle.bits_of((cpu.array(x) // y).numpy()), oracle.bits_of(x // y))
+
+
+def test_operators_of_division(cpu):
+    x = cpu.array([-7.0, 7.0])
+    assert (x % 3).tolist() == [2.0, 1.0]
+    assert (x // 3).tolist() == [-3.0, 2.0]
+    assert (3 % x).tolist() == [-4.0, 3.0]
+    assert (3 // x).tolist() == [-1.0, 0.0]
+
+
+def test_arctan(cpu, rng):
+    x = np.concatenate([ODD, rng.standard_normal(1000).astype(np.float32)])
+    assert np.allclose(nnk.arctan(cpu.array(x)).numpy(), np.arctan(x), rtol=3e-7, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("n", ["2", None, 1j])
+def test_power_refuses_what_is_no_number(n, cpu):
+    with pytest.raises(DTypeError, match="for an operand of pow"):
         cpu.array([3.0]) ** n
 
 
