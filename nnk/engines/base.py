@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from nnk.engines.region import active
 from nnk.engines.schedule import Schedule, Scheduler, Step
 from nnk.errors import DTypeError, ExprError, ShapeError
 from nnk.expr.node import FLOAT32, INT32, Tensor, geometry_of, is_row_major, leaf
@@ -111,7 +112,7 @@ class Engine(abc.ABC):
         """Copy the first ``out.nbytes`` bytes of ``storage`` to ``out``."""
 
     @abc.abstractmethod
-    def run(self, step: Step, inputs: Sequence[Any], output: Any) -> None:
+    def run(self, step: Step, inputs: Sequence[Any], *outputs: Any) -> None:
         """Run, or queue, one kernel."""
 
     def flush(self) -> None:  # noqa: B027 - engines without a queue have nothing to do
@@ -133,6 +134,9 @@ class Engine(abc.ABC):
 
     def read(self, tensor: Tensor) -> np.ndarray[Any, Any]:
         """Return the values of an evaluated tensor as a new array."""
+        if tensor.storage is None:
+            raise ExprError("Expected values to be read after the region of nnk.record(), got a read inside of it",
+                            op="record")
         out = np.empty(tensor.shape, tensor.dtype)
         if out.size:
             with self._lock:
@@ -147,7 +151,11 @@ class Engine(abc.ABC):
             return self.scheduler.schedule(_targets(self, tensors))
 
     def evaluate(self, tensors: Iterable[Tensor]) -> None:
-        """Compute ``tensors`` together: shared parts once. They become leaves."""
+        """Compute ``tensors`` together: shared parts once. They become leaves, in a region when it ends."""
+        region = active()
+        if region is not None:
+            region.add(self, tensors)
+            return
         with self._lock:
             wanted = [tensor for tensor in tensors if tensor.storage is None]
             targets = _targets(self, wanted)
@@ -180,10 +188,12 @@ class Engine(abc.ABC):
         nodes: list[Any] = list(order)
         order.clear()
         for step in schedule.steps:
-            output = self.allocate(step.out_bytes)
-            self.run(step, [nodes[position].storage for position in step.inputs], output)
+            roots = (step.root, *step.more_roots)
+            outputs = [self.allocate(step.out_bytes) for _ in roots]
+            self.run(step, [nodes[position].storage for position in step.inputs], *outputs)
             self.dispatch_count += 1
-            _become_leaf(nodes[step.root], output)
+            for position, output in zip(roots, outputs, strict=True):
+                _become_leaf(nodes[position], output)
             for position in step.release:
                 nodes[position] = None
 

@@ -42,9 +42,9 @@ class CpuEngine(Engine):
         """Copy the storage to ``out``."""
         out.reshape(-1).view(np.uint8)[:] = storage[:out.nbytes]
 
-    def run(self, step: Step, inputs: Sequence[Any], output: Any) -> None:
+    def run(self, step: Step, inputs: Sequence[Any], *outputs: Any) -> None:
         """Run one kernel to its end."""
         program = self._programs.get(step.identity)
         if program is None:
             program = self._programs[step.identity] = Program(step.spec, step.meta)
-        program.run(step.words, inputs, (output,), self.threads)
+        program.run(step.words, inputs, outputs, self.threads)

@@ -59,6 +59,8 @@ def spec_text(spec: ExprSpec) -> str:
     lines += map(_instr_text, spec.instrs)
     if spec.fold is not None:
         lines += _fold_text(spec.fold)
+    if spec.extras:
+        lines.append("outputs " + ", ".join(f"r{register}" for register in (spec.instrs[-1].dst, *spec.extras)))
     return "\n".join(lines)
 
 
@@ -88,14 +90,19 @@ def _indented(text: str) -> str:
 
 @dataclass(frozen=True)
 class Explanation:
-    """The kernels of a tensor in order of first use. ``str()`` prints them all."""
+    """The kernels of a tensor in order of first use. ``str()`` prints them all.
+
+    ``plan`` is equal for equal sequences of kernels, shapes and dependencies; see
+    :attr:`nnk.engines.schedule.Schedule.key`.
+    """
 
     engine: str
+    plan: str
     dispatch_count: int
     kernels: tuple[KernelExplanation, ...]
 
     def __str__(self) -> str:
-        head = f"{self.dispatch_count} dispatches of {len(self.kernels)} kernels on {self.engine}"
+        head = f"plan {self.plan}: {self.dispatch_count} dispatches of {len(self.kernels)} kernels on {self.engine}"
         return "\n\n".join((head, *map(str, self.kernels)))
 
     def as_dict(self) -> dict[str, Any]:
@@ -126,4 +133,4 @@ def explain(*tensors: Tensor | Sequence[Tensor]) -> Explanation:
         runs[step.key] = runs.get(step.key, 0) + 1
         first.setdefault(step.key, step)
     kernels = tuple(_kernel(engine, step, runs[key]) for key, step in first.items())
-    return Explanation(f"{engine.name} ({engine.device_name})", len(schedule.steps), kernels)
+    return Explanation(f"{engine.name} ({engine.device_name})", schedule.key, len(schedule.steps), kernels)

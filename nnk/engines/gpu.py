@@ -124,14 +124,14 @@ class GpuEngine(Engine):
 
     # -------------------------------------------------------------------------------------- steps 4 to 9
 
-    def run(self, step: Step, inputs: Sequence[Any], output: Any) -> None:
+    def run(self, step: Step, inputs: Sequence[Any], *outputs: Any) -> None:
         """Queue one kernel (steps 4 to 9)."""
         plan = self._plans.get(step.identity)
         if plan is None:
             plan = self._plans[step.identity] = self.plan(step)
         if self._loop_limit:
             self.check_loops(step)
-        self.device.dispatch(plan, inputs, (output,), step.words, step.group_count)
+        self.device.dispatch(plan, inputs, outputs, step.words, step.group_count)
 
     def check_loops(self, step: Step) -> None:
         """Refuse a kernel whose loops the driver would cut."""

@@ -6,6 +6,7 @@ kernels, launches and parameter words, so that a repeated expression is not lowe
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from nnk.expr.fuse import partition, topological
 from nnk.expr.key import kernel_identity, kernel_key, spec_key
 from nnk.expr.lower import lower
+from nnk.expr.merge import merge
 from nnk.expr.meta import KernelMeta, Launch, group_count_of, kernel_meta_of, pack_words
 from nnk.expr.node import Tensor
 from nnk.expr.spec import ExprSpec
@@ -29,7 +31,8 @@ class Step:
     """One kernel of a schedule.
 
     ``inputs`` and ``root`` are positions in the graph's topological order. ``release`` lists the positions that no
-    later step reads: dropping them there frees intermediates as early as the graph allows.
+    later step reads: dropping them there frees intermediates as early as the graph allows. ``more_roots`` are the
+    positions of the outputs after the first, each as large.
     """
 
     key: str
@@ -43,6 +46,7 @@ class Step:
     root: int
     out_bytes: int
     release: tuple[int, ...]
+    more_roots: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,28 @@ class Schedule:
     """The kernels of a graph in order."""
 
     steps: tuple[Step, ...]
+
+    @property
+    def key(self) -> str:
+        """16 hex digits that are equal for equal plans, whatever device, version and values are.
+
+        FNV-1a over 64-bit little-endian words: the number of steps, then for each step its rows, columns, vector_out,
+        precision signature and structure key, the number of its outputs and inputs, and for each input the place of
+        the output that it is (exprspec 5.2), counted from 1 over all steps, or 0 for a tensor that was stored before.
+        """
+        state = 0xCBF29CE484222325
+        made: dict[int, int] = {}
+        words = [len(self.steps)]
+        for step in self.steps:
+            launch, structure = step.launch, int(spec_key(step.spec), 16)
+            words += [launch.rows, launch.cols, int(launch.vector_out), step.meta.prec_sig, structure,
+                      1 + len(step.more_roots), len(step.inputs)]
+            words += [made.get(position, 0) for position in step.inputs]
+            for position in (step.root, *step.more_roots):
+                made[position] = len(made) + 1
+        for byte in struct.pack(f"<{len(words)}Q", *words):
+            state = (state ^ byte) * 0x100000001B3 % 2**64
+        return f"{state:016x}"
 
 
 def signature_of(order: Sequence[Tensor], outputs: Sequence[Tensor]) -> tuple[Any, ...]:
@@ -96,7 +122,7 @@ class Scheduler:
 
     def _build(self, outputs: Sequence[Tensor], order: Sequence[Tensor]) -> Schedule:
         position = {id(node): index for index, node in enumerate(order)}
-        kernels = [kernel for kernel in partition(outputs) if kernel.root.size]
+        kernels = merge([kernel for kernel in partition(outputs) if kernel.root.size], outputs)
         last_use: dict[int, int] = {}
         for index, kernel in enumerate(kernels):
             for node in kernel.reached():
@@ -114,5 +140,6 @@ class Scheduler:
                 group_count=group_count_of(meta, lowered.launch),
                 inputs=tuple(position[id(node)] for node in lowered.inputs), root=position[id(kernel.root)],
                 out_bytes=kernel.root.nbytes,
-                release=tuple(sorted(where for where, last in last_use.items() if last == index))))
+                release=tuple(sorted(where for where, last in last_use.items() if last == index)),
+                more_roots=tuple(position[id(node)] for node in lowered.more_roots)))
         return Schedule(tuple(steps))

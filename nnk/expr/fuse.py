@@ -60,6 +60,8 @@ class PlannedKernel:
 
     def __init__(self, root: Tensor, grid: Shape) -> None:
         self.root = root
+        #: Further results that are stored, of the root's shape; see :mod:`nnk.expr.merge`.
+        self.more_roots: tuple[Tensor, ...] = ()
         self.grid = grid
         self.members: dict[int, Tensor] = {}
         #: Takes that are read in place; any other is stored by a kernel of its own.
@@ -69,6 +71,11 @@ class PlannedKernel:
         self.inputs: dict[int, int] = {}
         self.consts: set[int] = set()
         self.rparams: set[int] = set()
+
+    @property
+    def roots(self) -> tuple[Tensor, ...]:
+        """Every result that is stored, the root first."""
+        return (self.root, *self.more_roots)
 
     @property
     def vector_out(self) -> bool:
@@ -112,7 +119,7 @@ class PlannedKernel:
     def reached(self) -> list[Tensor]:
         """Return the nodes that this kernel computes or reads, views and their bases included."""
         found: dict[int, Tensor] = {}
-        stack = [self.root]
+        stack = list(self.roots)
         while stack:
             node = stack.pop()
             if id(node) not in found:

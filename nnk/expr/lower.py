@@ -32,12 +32,16 @@ _MAX_ELEMENTS = 2**32
 
 @dataclass(frozen=True)
 class LoweredKernel:
-    """A kernel ready to run: ``inputs`` are the tensors whose storage its input slots bind, in order."""
+    """A kernel ready to run: ``inputs`` are the tensors whose storage its input slots bind, in order.
+
+    ``more_roots`` are the tensors of the output slots after that of ``root``.
+    """
 
     root: Tensor
     spec: ExprSpec
     launch: Launch
     inputs: tuple[Tensor, ...]
+    more_roots: tuple[Tensor, ...] = ()
 
 
 # ------------------------------------------------------------------------------------------ addressing
@@ -199,11 +203,13 @@ class _Lowering:
 
     def run(self) -> LoweredKernel:
         root = self.kernel.root
+        # The root comes last, so that its instruction is the last one.
+        extras = tuple(self.walk(other).idx for other in self.kernel.more_roots)
         result = self.walk(root)
         if id(root) not in self.kernel.members:
             self.instrs.append(Instr(ops.OP_BY_NAME["copy"].code, len(self.instrs), result))
         raw = ExprSpec(len(self.instrs), tuple(self.instrs), tuple(self.views), tuple(self.consts),
-                       tuple(self.rparams), self.matmul)
+                       tuple(self.rparams), self.matmul, extras=extras)
         validate(raw)
         spec = canonicalise(raw)
         cols, vector_out = self.grid[-1], self.kernel.vector_out
@@ -213,7 +219,7 @@ class _Lowering:
         launch = Launch(rows=math.prod(self.grid[:-1]), cols=cols, view_params=tuple(self.words),
                         const_bits=spec.const_bits, rparam_bits=spec.rparam_bits, vector_out=vector_out,
                         mm_k=self.mm_k, mm_batch=self.mm_batch, mm_trans=self.mm_trans)
-        return LoweredKernel(root, spec, launch, tuple(self.inputs))
+        return LoweredKernel(root, spec, launch, tuple(self.inputs), self.kernel.more_roots)
 
 
 def _check_size(base: Tensor) -> None:

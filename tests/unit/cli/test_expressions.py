@@ -48,7 +48,7 @@ def test_explain_names_key_spec_and_glsl(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_explain_json(capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(run(capsys, "explain", "softmax(x @ w) @ w", "--device", "cpu", "--json"))
-    assert sorted(found) == ["dispatch_count", "engine", "kernels"]
+    assert sorted(found) == ["dispatch_count", "engine", "kernels", "plan"]
     assert found["engine"] == "cpu (CPU)"
     assert found["dispatch_count"] == 3
     assert [kernel["form"] for kernel in found["kernels"]] == ["matmul", "reduce"]
@@ -71,8 +71,9 @@ def test_explain_says_whether_the_cache_has_it(vulkan: Any, cache_dir: Path) -> 
 
 
 def test_explain_of_nothing_to_run(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(capsys, "explain", "x", "--device", "cpu") == "0 dispatches of 0 kernels on cpu (CPU)\n"
-    assert run(capsys, "explain", "x + 1", "--device", "cpu", "--shape", "x=0").startswith("0 dispatches")
+    assert run(capsys, "explain", "x", "--device", "cpu") == (
+        "plan a8c7f832281a39c5: 0 dispatches of 0 kernels on cpu (CPU)\n")
+    assert ": 0 dispatches" in run(capsys, "explain", "x + 1", "--device", "cpu", "--shape", "x=0")
 
 
 @pytest.mark.parametrize("text", ["__import__('os')", "a.b", "x[0]", "lambda: x", "x +", "(" * 500, "1 + 2"])
@@ -135,9 +136,9 @@ def test_parity_depends_on_the_seed(capsys: pytest.CaptureFixture[str]) -> None:
 class Wrong(CpuEngine):
     """An engine that flips the lowest bit of one element."""
 
-    def run(self, step: Any, inputs: Any, output: Any) -> None:
-        super().run(step, inputs, output)
-        output.view(np.uint32)[70] ^= 1
+    def run(self, step: Any, inputs: Any, *outputs: Any) -> None:
+        super().run(step, inputs, *outputs)
+        outputs[0].view(np.uint32)[70] ^= 1
 
 
 def test_difference_is_found(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

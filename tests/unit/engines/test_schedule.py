@@ -128,3 +128,50 @@ def test_version_is_part_of_key_and_identity(make):
     assert steps[0].key != steps[1].key
     assert steps[0].identity != steps[1].identity
     assert steps[0].spec == steps[1].spec
+
+
+# ------------------------------------------------------------------------------------------------- plan keys
+
+def plan_of(*outputs):
+    return Scheduler(7).schedule(outputs)[0]
+
+
+def independent_key(plan):
+    """The key from its description, bytes by bytes."""
+    data, made = struct.pack("<Q", len(plan.steps)), []
+    for step in plan.steps:
+        data += struct.pack("<7Q", step.launch.rows, step.launch.cols, step.launch.vector_out, step.meta.prec_sig,
+                            int(spec_key(step.spec), 16), step.meta.n_outputs, len(step.inputs))
+        data += b"".join(struct.pack("<Q", made.index(i) + 1 if i in made else 0) for i in step.inputs)
+        made += [step.root, *step.more_roots]
+    state = 0xCBF29CE484222325
+    for byte in data:
+        state = (state ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
+    return f"{state:016x}"
+
+
+PLANS = {
+    "one kernel": (lambda x, w: [nnk.tanh(x * 2 + 1)], 1, "9e760baaa537fcf8"),
+    "three outputs of one kernel": (lambda x, w: [nnk.exp(x), nnk.log(w), x * w], 1, "f3f0d60f25e7726f"),
+    "a chain through a matmul": (lambda x, w: [nnk.softmax(nnk.gelu(x @ w + 1) @ w)], 3, "38c8eb3f90c45a5e"),
+    "an output that others read": (lambda x, w: [nnk.exp(x), nnk.exp(x) @ w, nnk.sin(x)], 2, "4489b1ee12426bbf"),
+    "nothing": (lambda x, w: [x], 0, "a8c7f832281a39c5"),
+}
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_plan_keys_are_golden(name, make):
+    build, steps, key = PLANS[name]
+    plan = plan_of(*build(make(8, 8), make(8, 8)))
+    assert len(plan.steps) == steps
+    assert plan.key == independent_key(plan) == key
+    assert plan_of(*build(make(8, 8), make(8, 8))).key == key
+
+
+def test_plan_keys_see_shapes_and_edges_not_values(make):
+    x, w = make(8, 8), make(8, 8)
+    assert plan_of(x * 2).key == plan_of(w * 3).key
+    assert plan_of(x @ w).key == plan_of(w @ x).key
+    others = [plan_of(x * 2), plan_of(make(4, 16) * 2), plan_of(x + 2), plan_of(x * 2, x * 2 + 1), plan_of(x @ w),
+              plan_of((x @ w) @ w), plan_of(w @ (x @ w)), plan_of(x.sum(-1))]
+    assert len({plan.key for plan in others}) == len(others)

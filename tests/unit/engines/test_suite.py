@@ -12,7 +12,8 @@ from nnk.models.suite import MODELS
 
 def test_anchors_cover_the_suite():
     found = anchors()
-    assert list(found.digests) == [*SUITE, *CASES, *(f"model {name}" for name in MODELS)]
+    assert list(found.digests) == [*SUITE, *CASES, *(f"model {name}" for name in MODELS)], (
+        "run scripts/golden_anchors.py")
     assert all(len(value) == 16 and int(value, 16) >= 0 for value in found.digests.values())
     assert found.contract_version <= numerics.CONTRACT_VERSION
     assert found.generator_version <= GENERATOR_VERSION

@@ -216,14 +216,15 @@ def run_with_oracle(program: Program) -> None:
     targets = [values[number] for number in program.outputs]
     schedule, order = engine.schedule(targets)
     nodes = list(order)
-    engine.evaluate([nodes[step.root] for step in schedule.steps])
-    for step in schedule.steps:
+    roots = [[nodes[position] for position in (step.root, *step.more_roots)] for step in schedule.steps]
+    engine.evaluate([root for found in roots for root in found])
+    for step, found in zip(schedule.steps, roots, strict=True):
         validate(step.spec)
         assert canonicalise(step.spec) == step.spec
         inputs = [nodes[position].numpy().reshape(-1) for position in step.inputs]
-        (want,) = evaluate(step.spec, step.launch, inputs)
-        assert np.array_equal(np.ascontiguousarray(want).view(np.uint32).reshape(-1),
-                              np.atleast_1d(nodes[step.root].numpy()).view(np.uint32).reshape(-1))
+        for want, root in zip(evaluate(step.spec, step.launch, inputs), found, strict=True):
+            assert np.array_equal(np.ascontiguousarray(want).view(np.uint32).reshape(-1),
+                                  np.atleast_1d(root.numpy()).view(np.uint32).reshape(-1))
 
 
 @given(programs())
