@@ -39,7 +39,7 @@ from nnk.expr.meta import (
 from nnk.expr.spec import ExprSpec
 from nnk.expr.spec_rules import validate
 from nnk.generator.compile import compile_kernel
-from tests import fitting, strategies
+from tests import fitting, fold_strategies, strategies
 from tests.oracle import evaluate
 from tests.oracle import specrules as rules
 from tests.strategies import Case
@@ -49,6 +49,9 @@ Words = npt.NDArray[np.uint32]
 
 #: Launches of one spec, and the work of an ordinary and of a rare launch; see fitting.random_grid.
 LAUNCHES, BUDGET, LARGE_BUDGET, LARGE_EVERY = 4, 30_000, 600_000, 40
+
+#: One sample in so many is a fold.
+FOLD_EVERY = 8
 
 #: What an output holds before a launch, and how much of it lies behind the last element that may be written.
 UNWRITTEN, GUARD = 0xC0E80000, 67
@@ -94,6 +97,9 @@ def _share_slots(rand: Random, spec: ExprSpec) -> ExprSpec:
 def sample(seed: int, index: int, launches: int = LAUNCHES) -> Sample:
     """The sample of this number."""
     rand = Random(f"{seed}:{index}")
+    if index % FOLD_EVERY == 0:
+        spec = fold_strategies.random_fold_case(rand).spec
+        return Sample(spec, [fold_strategies.fit_fold(rand, spec) for _ in range(launches)])
     spec = _share_slots(rand, strategies.random_case(rand).spec)
     canonical = canonicalise(spec)
     cases = []

@@ -16,7 +16,8 @@ from nnk.engines.parity import compare, special_values
 from nnk.errors import LimitError
 from nnk.expr.meta import group_count_of, kernel_meta_of, loop_count_of, out_count_of, pack_words
 from nnk.generator.compile import compile_kernel
-from tests.fold_strategies import attention_case, fold_cases
+from tests import folds
+from tests.fold_strategies import attention_case, fold_cases, launch_of
 from tests.oracle.evaluate import evaluate
 from tests.strategies import Case
 
@@ -49,6 +50,16 @@ def test_random_folds_give_the_bits_of_the_oracle(vulkan: Any, case: Case) -> No
     got = on_vulkan(vulkan, case)
     compare(on_cpu(case), got)
     compare(evaluate(case.spec, case.launch, case.inputs)[0], got)
+
+
+def test_row_max_of_the_format(vulkan: Any) -> None:
+    for rows, length in ((1, 1), (17, 128), (40, 300)):
+        spec = folds.row_max(length)
+        x = special_values((rows, length), length)
+        case = Case(spec, launch_of(spec, rows, ((),)), [x.reshape(-1)])
+        got = on_vulkan(vulkan, case)
+        compare(on_cpu(case), got)
+        compare(evaluate(case.spec, case.launch, case.inputs)[0], got)
 
 
 @pytest.mark.parametrize("mask", ["plain", "causal", "causal_doc"])
@@ -85,6 +96,21 @@ def test_calls_give_equal_bits(name: str, special: bool, vulkan: Any, cpu: Any) 
         results.append(CALLS[name](array).numpy())
     compare(*results)
     assert special or np.isfinite(results[0]).all()
+
+
+def test_the_longest_row_of_llvmpipe_is_right(vulkan: Any) -> None:
+    """A fold without a matmul has the fewest iterations in a block."""
+    spec = folds.row_max(1)
+    launch = launch_of(spec, 3, ((),))
+    if not vulkan._loop_limit:
+        assert not vulkan.info.driver_name.startswith("llvmpipe")
+        return
+    blocks = next(n for n in range(1, 10**6) if loop_count_of(
+        kernel_meta_of(spec), dataclasses.replace(launch, cols=128 * (n + 1)), 1) > vulkan._loop_limit)
+    length = 128 * blocks
+    x = np.random.default_rng(1).standard_normal((3, length)).astype(np.float32)
+    case = Case(spec, dataclasses.replace(launch, cols=length), [x.reshape(-1)])
+    compare(x.max(1), on_vulkan(vulkan, case))
 
 
 def test_the_longest_fold_of_llvmpipe_is_right_and_a_longer_one_refused(vulkan: Any, cpu: Any) -> None:
