@@ -9,7 +9,12 @@
 
 #include "cpu.h"
 
-enum { BLOCK = NNK_FOLD_BLOCK, TILE_ROWS = 64, LINE = 16 };
+enum {
+    BLOCK = NNK_FOLD_BLOCK,
+    TILE_ROWS = 64,
+    THIN_ROWS = 4, /* most rows for which the matmul kernel's block would be mostly padding */
+    LINE = 16,
+};
 
 static const double FLOPS_PER_NS = 20.0, PARALLEL_NS = 40000.0;
 
@@ -204,11 +209,28 @@ static uint64_t block_of(const nnk_run *run, unsigned slot, uint64_t batch) {
     return view->kind == NNK_VIEW_HEAD_GROUP ? batch / run->words[view->word] : batch;
 }
 
+/* o[j] += sum over t < kc of a[t] * b[t * step + j], t ascending; first: o starts from the identity. */
+static void thin_product(const nnk_isa *isa, const float *a, const float *b, size_t step, size_t kc, float *o, size_t n,
+                         bool first) {
+    for (size_t t = 0; t < kc; t += NNK_THIN_K) {
+        const float *rows[NNK_THIN_K];
+        size_t count = (size_t)min64(NNK_THIN_K, kc - t);
+        for (size_t i = 0; i < count; i++) rows[i] = b + (t + i) * step;
+        isa->thin(a + t, rows, count, o, n, first && t == 0);
+    }
+}
+
 /* F4: the scores of the block, d ascending. Rows of a were packed when the tile began. */
 static void pack_queries(fold_context *ctx) {
     const nnk_run *run = ctx->run;
     const nnk_fold *f = &run->plan->spec.fold;
     const float *a = nnk_in(run, f->a_input) + block_of(run, f->a_input, ctx->batch) * run->m * run->k;
+    if (ctx->n <= THIN_ROWS) {
+        for (size_t r = 0; r < ctx->n; r++)
+            for (uint64_t d = 0; d < run->k; d++)
+                ctx->packed_a[r * run->k + d] = f->trans_a ? a[d * run->m + ctx->i0 + r] : a[(ctx->i0 + r) * run->k + d];
+        return;
+    }
     int64_t off[TILE_ROWS];
     for (size_t i = 0; i < ctx->n; i += run->isa->mr) {
         size_t rows = (size_t)min64(run->isa->mr, ctx->n - i);
@@ -228,9 +250,14 @@ static void make_scores(fold_context *ctx) {
     const float *b = nnk_in(run, f->b_input) + block_of(run, f->b_input, ctx->batch) * run->cols * run->k;
     int64_t off[NNK_MAX_FOLD_MATMUL_K], step = f->trans_b ? (int64_t)run->k : 1;
     for (uint64_t d = 0; d < run->k; d++) off[d] = (int64_t)(f->trans_b ? d : d * run->cols);
-    for (size_t j = 0; j < ctx->width; j += run->isa->nr)
-        run->isa->pack_b(b + (int64_t)(ctx->k0 + j) * step, off, (size_t)run->k, step,
-                         (size_t)min64(run->isa->nr, ctx->width - j), ctx->packed_b + j * run->k);
+    for (size_t j = 0; j < ctx->width; j += run->isa->nr) {
+        size_t cols = (size_t)min64(run->isa->nr, ctx->width - j);
+        run->isa->pack_b(b + (int64_t)(ctx->k0 + j) * step, off, (size_t)run->k, step, cols, ctx->packed_b + j * run->k);
+        for (size_t r = 0; r < ctx->n && ctx->n <= THIN_ROWS; r++)
+            thin_product(run->isa, ctx->packed_a + r * run->k, ctx->packed_b + j * run->k, run->isa->nr, (size_t)run->k,
+                         ctx->score + r * BLOCK + j, cols, true);
+    }
+    if (ctx->n <= THIN_ROWS) return;
     run->isa->gemm(ctx->packed_a, ctx->packed_b, ctx->score, BLOCK, ctx->n, ctx->width, (size_t)run->k, true);
 }
 
@@ -247,6 +274,11 @@ static void accumulate(fold_context *ctx) {
     for (size_t r = ctx->lo; f->has_scale && r < ctx->n; r++)
         isa->loops[NNK_OP_MUL][2](ctx->vector + r * dv, ctx->row[f->scale_reg] + r, NULL, ctx->vector + r * dv, dv);
     const float *v = nnk_in(run, f->v_input) + (block_of(run, f->v_input, ctx->batch) * run->cols + ctx->k0) * dv;
+    if (rows <= THIN_ROWS) {
+        for (size_t r = ctx->lo; r < ctx->n; r++)
+            thin_product(isa, weight + r * BLOCK, v, dv, ctx->valid[r], ctx->vector + r * dv, dv, false);
+        return;
+    }
     int64_t off[BLOCK];
     for (size_t j = 0; j < BLOCK; j++) off[j] = (int64_t)(j * dv);
     for (size_t i = 0; i < rows; i += isa->mr) {
@@ -259,12 +291,8 @@ static void accumulate(fold_context *ctx) {
         isa->pack_b(v + d, off, common, 1, (size_t)min64(isa->nr, dv - d), ctx->packed_b + d * common);
     isa->gemm(ctx->packed_w, ctx->packed_b, ctx->vector + ctx->lo * dv, dv, rows, dv, common, false);
     for (size_t r = ctx->lo; r < ctx->n; r++)
-        for (size_t j = common; j < ctx->valid[r]; j += NNK_THIN_K) {
-            const float *b[NNK_THIN_K];
-            size_t count = (size_t)min64(NNK_THIN_K, ctx->valid[r] - j);
-            for (size_t t = 0; t < count; t++) b[t] = v + (j + t) * dv;
-            isa->thin(weight + r * BLOCK + j, b, count, ctx->vector + r * dv, dv, false);
-        }
+        thin_product(isa, weight + r * BLOCK + common, v + common * dv, dv, ctx->valid[r] - common,
+                     ctx->vector + r * dv, dv, false);
 }
 
 /* ---- finalize ---- */
