@@ -48,6 +48,13 @@ def _count(value: str) -> int:
     return count
 
 
+def _tier(value: str) -> str:
+    tier = value.strip().upper()
+    if tier not in ("AUTO", "T1", "T2", "T3"):
+        raise ValueError
+    return tier if tier != "AUTO" else "auto"
+
+
 def _level(value: str) -> str:
     level = value.strip().upper()
     if level and level not in ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"):
@@ -104,6 +111,9 @@ _setting("threads", "NNK_THREADS", "device", _count, 0, "a number of threads, 0 
          "Threads of the CPU engine. Never changes a result.")
 _setting("push_descriptors", "NNK_PUSH_DESCRIPTORS", "device", _flag, True, "0 or 1",
          "Use VK_KHR_push_descriptor where the device has it; 0 uses plain descriptor sets.")
+_setting("tier", "NNK_TIER", "device", _tier, "auto", "auto, T1, T2 or T3",
+         "Numerics tier of Vulkan devices, by default the fastest that a device can take. Never changes a result.",
+         changes_code=True)
 _setting("explain", "NNK_EXPLAIN", "debug", _flag, False, "0 or 1",
          "Log every kernel key part by part, and at which step a request left the fast path.")
 _setting("log", "NNK_LOG", "debug", _level, "", "a logging level name such as debug or info",

@@ -21,10 +21,15 @@ __all__ = [
     "REDUCE_CHUNK",
     "REDUCE_LANES",
     "SUM_IDENTITY_BITS",
+    "VARIANTS",
 ]
 
 #: Raised with every change of a result bit. A change of it must come with a new ``GENERATOR_VERSION``.
 CONTRACT_VERSION = 2
+
+#: Device tier (R10) -> variant of a kernel's code, which is part of its key. ``""`` uses native float instructions;
+#: ``t2`` replaces a program's own + - * by integers near the underflow range; ``t3`` all float arithmetic.
+VARIANTS: dict[str, str] = {"T1": "", "T1'": "", "T2": "t2", "T3": "t3"}
 
 #: The only NaN at an observable point (R4).
 NAN_BITS = 0x7FC00000

@@ -69,6 +69,8 @@ def cache_dir(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
         monkeypatch.delenv(setting.env, raising=False)
     path = tmp_path_factory.mktemp("cache")
     monkeypatch.setenv("NN_KERNEL_CACHE_DIR", str(path))
+    if "NNK_TEST_TIER" in os.environ:
+        monkeypatch.setenv("NNK_TIER", os.environ["NNK_TEST_TIER"])
     config.reset()
     yield path
     config.reset()

@@ -22,7 +22,7 @@ from unittest import mock
 import numpy as np
 import numpy.typing as npt
 
-from nnk import exprspec, spirv
+from nnk import config, exprspec, spirv
 from nnk._fast import cpu
 from nnk.errors import ExprError
 from nnk.expr import meta as meta_module
@@ -39,6 +39,7 @@ from nnk.expr.meta import (
 from nnk.expr.spec import ExprSpec
 from nnk.expr.spec_rules import validate
 from nnk.generator.compile import compile_kernel
+from nnk.numerics import VARIANTS
 from tests import fitting, fold_strategies, strategies
 from tests.oracle import evaluate
 from tests.oracle import specrules as rules
@@ -175,7 +176,7 @@ class Fuzzer:
 
     def build(self, spec: ExprSpec) -> Any:
         """The built kernel of a canonical spec."""
-        module = compile_kernel(spec, "fuzz")
+        module = compile_kernel(spec, "fuzz", 0, VARIANTS.get(config.get("tier"), ""))
         if self.spirv_val:
             check_module(module)
             self.counts["modules through spirv-val"] += 1

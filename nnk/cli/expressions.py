@@ -8,16 +8,19 @@ from typing import Any
 
 import numpy as np
 
+from nnk import config
 from nnk.cli.output import print_json, print_table
 from nnk.cli.parser import names_in, parse_shapes, tensor_of
 from nnk.engines.base import Engine
 from nnk.engines.explain import explain as explain_tensor
 from nnk.engines.parity import SUITE, compare, digest, special_values
-from nnk.engines.schedule import Step
+from nnk.engines.schedule import Scheduler, Step
 from nnk.engines.select import cpu_engine, get_engine
 from nnk.engines.suite import CASES, anchors
 from nnk.errors import ParityError, ShapeError
 from nnk.expr.node import Tensor
+from nnk.generator.version import GENERATOR_VERSION
+from nnk.numerics import VARIANTS
 
 __all__ = ["explain", "lowered_steps", "parity", "suite_results"]
 
@@ -42,9 +45,10 @@ def _tensor(text: str, shapes: dict[str, tuple[int, ...]], engine: Engine, seed:
 
 
 def lowered_steps(text: str, shape_options: list[str]) -> list[Step]:
-    """Return the kernels of an expression, each once; no device is opened for it."""
+    """Return the kernels of an expression, each once; no device is opened for it, so NNK_TIER alone names a tier."""
     tensor = _tensor(text, _shapes_of(shape_options, [text]), cpu_engine(), 0)
-    steps, _ = cpu_engine().schedule([tensor])
+    variant = "" if config.get("tier") == "auto" else VARIANTS[config.get("tier")]
+    steps, _ = Scheduler(GENERATOR_VERSION, variant).schedule([tensor])
     return list({step.key: step for step in steps.steps}.values())
 
 

@@ -33,17 +33,17 @@ def _devices() -> tuple[list[dict[str, Any]], str]:
     except NoDeviceError as error:
         hints = "".join(f"\n  - {hint}" for hint in error.hints or () if hint not in str(error))
         return [], f"{error}{hints}"
-    return [{**info.as_dict(), "self_test": _self_test(info.index)} for info in found], ""
+    return [{**info.as_dict(), **_self_test(info.index)} for info in found], ""
 
 
-def _self_test(index: int) -> str:
-    """Return what the numerics self-test of a device says."""
+def _self_test(index: int) -> dict[str, Any]:
+    """Return the numerics tier of a device and what its self-test says."""
     from nnk.engines.select import get_engine
     try:
-        get_engine(f"vulkan:{index}")
+        engine: Any = get_engine(f"vulkan:{index}")
     except NnkError as error:
-        return f"{type(error).__name__}: {error}"
-    return "passed"
+        return {"tier": "none", "self_test": f"{type(error).__name__}: {error}", "self_tests": {}}
+    return {**engine.self_test.as_dict(), "self_test": "passed"}
 
 
 def _facts() -> dict[str, Any]:
@@ -64,6 +64,11 @@ def _facts() -> dict[str, Any]:
 
 
 def _shown(name: str, value: Any) -> Any:
+    if name == "self_tests":
+        # code variant: probes that went right of all, and the names of the others
+        return "; ".join(f"{variant}: {test['probes'] - len(test['wrong'])} of {test['probes']} probes right"
+                         + (f" ({', '.join(test['wrong'])})" if test["wrong"] else "")
+                         + (" (remembered)" if test["remembered"] else "") for variant, test in value.items())
     if isinstance(value, (list, tuple)):
         return ("." if name == "api_version" else " ").join(map(str, value))
     return value

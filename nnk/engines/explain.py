@@ -66,7 +66,11 @@ def spec_text(spec: ExprSpec) -> str:
 
 @dataclass(frozen=True)
 class KernelExplanation:
-    """One kernel: ``cached`` is "hit", "miss", or "none" on an engine without a kernel cache."""
+    """One kernel.
+
+    ``cached`` is "hit", "miss", or "none" on an engine without a kernel cache; ``variant`` is that of the code, a value
+    of :data:`nnk.numerics.VARIANTS`.
+    """
 
     key: str
     form: str
@@ -77,9 +81,12 @@ class KernelExplanation:
     cols: int
     runs: int
     cached: str
+    variant: str = ""
 
     def __str__(self) -> str:
         head = f"kernel {self.key}  {self.form}  {self.rows} x {self.cols}  x{self.runs}  cache: {self.cached}"
+        if self.variant:
+            head += f"  variant: {self.variant}"
         meta = ", ".join(f"{name}={value}" for name, value in self.meta.items())
         return "\n".join((head, _indented(self.spec), f"  meta: {meta}", _indented(self.glsl)))
 
@@ -113,8 +120,10 @@ class Explanation:
 def _kernel(engine: Engine, step: Step, runs: int) -> KernelExplanation:
     cache = getattr(engine, "cache", None)
     cached = "none" if cache is None else ("hit" if cache.has(step.key, identity=step.identity) else "miss")
-    return KernelExplanation(step.key, step.meta.form, spec_text(step.spec), emit(step.spec),
-                             dataclasses.asdict(step.meta), step.launch.rows, step.launch.cols, runs, cached)
+    return KernelExplanation(step.key, step.meta.form, spec_text(step.spec),
+                             emit(step.spec, step.meta.prec_sig, step.variant),
+                             dataclasses.asdict(step.meta), step.launch.rows, step.launch.cols, runs, cached,
+                             step.variant)
 
 
 def explain(*tensors: Tensor | Sequence[Tensor]) -> Explanation:

@@ -26,9 +26,9 @@ import numpy as np
 from nnk import config, spirv
 from nnk.cache.pipelines import load_pipelines, pipelines_path, save_pipelines
 from nnk.cache.store import KernelCache
-from nnk.engines.base import Engine
+from nnk.engines.base import Engine, KernelCounts
 from nnk.engines.schedule import Step
-from nnk.engines.selftest import check_device
+from nnk.engines.selftest import run_self_test
 from nnk.errors import (
     CacheError,
     DeviceLostError,
@@ -74,10 +74,17 @@ class GpuEngine(Engine):
         assert isinstance(groups, tuple)
         self._max_groups = groups[0]
         try:
-            check_device(self)
+            self.self_test = run_self_test(self)
+            # Whether the self-test ran here or was remembered is no concern of those who count kernels.
+            self.kernels, self.dispatch_count = KernelCounts(), 0
         except BaseException:
             self.close()
             raise
+
+    @property
+    def tier(self) -> str:
+        """Numerics tier of the kernels: ``T1``, ``T1'``, ``T2`` or ``T3``. All give the same bits."""
+        return self.self_test.tier
 
     # -------------------------------------------------------------------------------------- storage
 
@@ -150,7 +157,8 @@ class GpuEngine(Engine):
     def plan(self, step: Step) -> Any:
         """Return the built kernel of ``step`` from the cache, or compile it (steps 5 to 8)."""
         if self._explain:
-            _log.info("miss of plan %s: %s", step.key, explain_key(step.spec, 0, GENERATOR_VERSION))
+            _log.info("miss of plan %s: %s", step.key, explain_key(
+                step.spec, 0, GENERATOR_VERSION, step.variant))
         module = self.look_up(step)
         kernel = None if module is None else self.build_cached(step, module)
         if kernel is not None:
@@ -195,7 +203,7 @@ class GpuEngine(Engine):
         if config.get("expect_hit"):
             raise CacheError(f"Expected kernel {step.key} in {self.cache.path} because NNK_EXPECT_HIT is set, got a "
                              f"miss; warm the cache up first", path=str(self.cache.path))
-        module = compile_kernel(step.spec, step.key)
+        module = compile_kernel(step.spec, step.key, step.meta.prec_sig, step.variant)
         self.cache.put(step.key, module, compiler=compiler_version(), identity=step.identity,
-                       parts=key_parts(step.spec, step.meta.prec_sig, GENERATOR_VERSION))
+                       parts=key_parts(step.spec, step.meta.prec_sig, GENERATOR_VERSION, step.variant))
         return module

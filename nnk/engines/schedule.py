@@ -32,7 +32,8 @@ class Step:
 
     ``inputs`` and ``root`` are positions in the graph's topological order. ``release`` lists the positions that no
     later step reads: dropping them there frees intermediates as early as the graph allows. ``more_roots`` are the
-    positions of the outputs after the first, each as large.
+    positions of the outputs after the first, each as large. ``variant`` is
+    that of the kernel's code (:data:`nnk.numerics.VARIANTS`).
     """
 
     key: str
@@ -47,6 +48,7 @@ class Step:
     out_bytes: int
     release: tuple[int, ...]
     more_roots: tuple[int, ...] = ()
+    variant: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +95,11 @@ def signature_of(order: Sequence[Tensor], outputs: Sequence[Tensor]) -> tuple[An
 
 
 class Scheduler:
-    """Builds schedules and keeps them by signature."""
+    """Builds schedules and keeps them by signature. ``variant`` of the kernels: see :data:`nnk.numerics.VARIANTS`."""
 
-    def __init__(self, generator_version: int) -> None:
+    def __init__(self, generator_version: int, variant: str = "") -> None:
         self.generator_version = generator_version
+        self.variant = variant
         self._schedules: dict[tuple[Any, ...], Schedule] = {}
         self._node_count = 0
 
@@ -134,12 +137,13 @@ class Scheduler:
             lowered = lower(kernel)
             meta = kernel_meta_of(lowered.spec)
             steps.append(Step(
-                key=kernel_key(spec_key(lowered.spec), meta.prec_sig, self.generator_version),
-                identity=kernel_identity(lowered.spec, meta.prec_sig, self.generator_version),
+                key=kernel_key(spec_key(lowered.spec), meta.prec_sig, self.generator_version, self.variant),
+                identity=kernel_identity(lowered.spec, meta.prec_sig, self.generator_version, self.variant),
                 spec=lowered.spec, meta=meta, launch=lowered.launch, words=pack_words(meta, lowered.launch),
                 group_count=group_count_of(meta, lowered.launch),
                 inputs=tuple(position[id(node)] for node in lowered.inputs), root=position[id(kernel.root)],
                 out_bytes=kernel.root.nbytes,
                 release=tuple(sorted(where for where, last in last_use.items() if last == index)),
-                more_roots=tuple(position[id(node)] for node in lowered.more_roots)))
+                more_roots=tuple(position[id(node)] for node in lowered.more_roots),
+                variant=self.variant))
         return Schedule(tuple(steps))

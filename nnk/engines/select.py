@@ -49,7 +49,8 @@ def _vulkan_engine(name: str) -> Engine:
     from nnk.generator.version import GENERATOR_VERSION
     from nnk.vk.instance import select
     info = select(name)
-    key = f"vulkan:{info.index}"
+    # The tier is part of an engine: a changed setting means another one.
+    key = f"vulkan:{info.index} {config.get('tier')}"
     with _lock:
         if key not in _engines:
             _engines[key] = GpuEngine(info, KernelCache(generator_version=GENERATOR_VERSION))

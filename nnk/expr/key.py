@@ -1,4 +1,4 @@
-"""Kernel keys: structure key, precision signature and generator version, and their explanation."""
+"""Kernel keys: structure key, precision signature, variant and generator version, and their explanation."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ __all__ = ["explain_key", "kernel_identity", "kernel_key", "key_parts", "precisi
 DISPATCH_SIGNATURE = 0x00020000
 
 #: Every constant of the kernel forms and of the contract: sizes, limits, bit patterns. The contract's expressions are
-#: not among them: GENERATOR_VERSION stands for the text of code.
+#: not among them: GENERATOR_VERSION stands for the text of code, and the variant has a place of its own.
 _CONSTANTS = [(module, name) for module in (meta, numerics) for name, value in vars(module).items()
-              if name.isupper() and name[0] != "_" and isinstance(value, (int, tuple, dict)) and name != "FUNCTIONS"]
+              if name.isupper() and name[0] != "_" and isinstance(value, (int, tuple, dict))
+              and name not in ("FUNCTIONS", "VARIANTS")]
 
 
 def spec_key(spec: ExprSpec) -> str:
@@ -32,9 +33,18 @@ def precision_suffix(prec_sig: int) -> str:
     return "#x" if prec_sig == DISPATCH_SIGNATURE else "#a"
 
 
-def kernel_key(structure_key: str, prec_sig: int, generator_version: int) -> str:
-    """Return the cache key ``v<generator version>.<structure key><precision suffix>``."""
-    return f"v{generator_version}.{structure_key}{precision_suffix(prec_sig)}"
+def key_suffix(prec_sig: int, variant: str) -> str:
+    """Return the end of a kernel key: precision and variant, such as ``#x``, ``#t3`` or ``#xt3``; none for neither."""
+    suffix = precision_suffix(prec_sig)
+    return f"{suffix or '#'}{variant}" if variant else suffix
+
+
+def kernel_key(structure_key: str, prec_sig: int, generator_version: int, variant: str = "") -> str:
+    """Return the cache key ``v<generator version>.<structure key><suffix>``.
+
+    ``variant`` is a value of :data:`nnk.numerics.VARIANTS`.
+    """
+    return f"v{generator_version}.{structure_key}{key_suffix(prec_sig, variant)}"
 
 
 def without_values(spec: ExprSpec) -> ExprSpec:
@@ -50,7 +60,7 @@ def without_values(spec: ExprSpec) -> ExprSpec:
                          rparam_bits=(0,) * len(spec.rparam_bits), matmul=matmul, fold=fold)
 
 
-def kernel_identity(spec: ExprSpec, prec_sig: int, generator_version: int) -> bytes:
+def kernel_identity(spec: ExprSpec, prec_sig: int, generator_version: int, variant: str = "") -> bytes:
     """Return 16 bytes that are independent of the 64-bit structure key: BLAKE2b over everything that makes a kernel.
 
     A cache entry whose key matches and whose identity does not is another kernel.
@@ -58,14 +68,17 @@ def kernel_identity(spec: ExprSpec, prec_sig: int, generator_version: int) -> by
     state = hashlib.blake2b(digest_size=16, person=b"nnk kernel")
     state.update(_fast.encode(without_values(spec)))
     state.update(repr((prec_sig, generator_version, [vars(module)[name] for module, name in _CONSTANTS])).encode())
+    if variant:
+        state.update(f"variant {variant}".encode())
     return state.digest()
 
 
-def explain_key(spec: ExprSpec, prec_sig: int, generator_version: int) -> list[tuple[str, str]]:
+def explain_key(spec: ExprSpec, prec_sig: int, generator_version: int, variant: str = "") -> list[tuple[str, str]]:
     """Return each part of a kernel key with a hash of its own, so that two logs show why two keys differ."""
     bare = without_values(spec)
     parts: list[tuple[str, object]] = [
         ("generator_version", generator_version), ("precision", precision_suffix(prec_sig)),
+        ("variant", variant),
         ("num_regs", spec.num_regs),
         ("instrs", spec.instrs), ("views", bare.views),
         ("const_count", len(spec.const_bits)), ("rparam_count", len(spec.rparam_bits)),
@@ -75,6 +88,6 @@ def explain_key(spec: ExprSpec, prec_sig: int, generator_version: int) -> list[t
             for name, part in parts]
 
 
-def key_parts(spec: ExprSpec, prec_sig: int, generator_version: int) -> bytes:
+def key_parts(spec: ExprSpec, prec_sig: int, generator_version: int, variant: str = "") -> bytes:
     """Return the hashes of :func:`explain_key`, six bytes each: a cache keeps them to explain later misses."""
-    return bytes.fromhex("".join(digest for _, digest in explain_key(spec, prec_sig, generator_version)))
+    return bytes.fromhex("".join(digest for _, digest in explain_key(spec, prec_sig, generator_version, variant)))

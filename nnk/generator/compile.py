@@ -8,6 +8,8 @@ from nnk import config, spirv
 from nnk.errors import CompileError
 from nnk.expr.spec import ExprSpec
 from nnk.generator.glsl import emit
+from nnk.generator.mathlib import function_names
+from nnk.generator.soft import SOFT_VARIANTS, check_replaced, replace_arithmetic
 
 __all__ = ["compile_kernel", "compiler_version"]
 
@@ -26,8 +28,10 @@ def _dump(key: str, suffix: str, data: bytes) -> None:
         (path / (key.replace("#", "-") + suffix)).write_bytes(data)
 
 
-def compile_kernel(spec: ExprSpec, key: str, prec_sig: int = 0) -> bytes:
+def compile_kernel(spec: ExprSpec, key: str, prec_sig: int = 0, variant: str = "") -> bytes:
     """Return the SPIR-V of the kernel of a canonical ``spec``, ready for the cache.
+
+    ``variant`` is one of the values of :data:`nnk.numerics.VARIANTS`.
 
     Raises
     ------
@@ -38,10 +42,14 @@ def compile_kernel(spec: ExprSpec, key: str, prec_sig: int = 0) -> bytes:
     """
     # The compiler is loaded by the first miss: a process with a warm cache never pays for it.
     from nnk._fast import shaderc
-    source = emit(spec, prec_sig)
+    source = emit(spec, prec_sig, variant)
     _dump(key, ".comp", source.encode())
     try:
-        module = spirv.decorate_no_contraction(shaderc.compile_glsl(source, key))
+        module = shaderc.compile_glsl(source, key)
+        if variant in SOFT_VARIANTS:
+            module = replace_arithmetic(module, variant, function_names())
+            check_replaced(module, variant, function_names())
+        module = spirv.decorate_no_contraction(module)
         spirv.check_exact(module)
     except CompileError as error:
         raise CompileError(f"Kernel {key}: {error.message}", key=key, source=source, log=error.log) from error

@@ -25,6 +25,7 @@ from nnk.expr.meta import (
 from nnk.expr.spec import ExprSpec, Instr, Operand
 from nnk.generator import blocks
 from nnk.generator.mathlib import functions_for
+from nnk.generator.soft import KEEP_CALL, SOFT_VARIANTS, soft_functions
 
 __all__ = ["emit"]
 
@@ -64,6 +65,9 @@ def _hex(bits: int) -> str:
     return f"0x{bits:08x}u"
 
 
+#: How every skeleton begins its entry point.
+_MAIN = "void main(){"
+
 _SUM_IDENTITY = _hex(numerics.SUM_IDENTITY_BITS)
 _MAX_IDENTITY = _hex(numerics.MAX_IDENTITY_BITS)
 
@@ -84,9 +88,10 @@ def _strided_row(first_word: int, rank: int, row: str) -> str:
 class _Emitter:
     """The texts that all forms share: loads, operands, instructions, stores."""
 
-    def __init__(self, spec: ExprSpec, meta: KernelMeta) -> None:
+    def __init__(self, spec: ExprSpec, meta: KernelMeta, variant: str = "") -> None:
         self.spec = spec
         self.meta = meta
+        self.variant = variant
         self.program: ValueForm = to_values(spec) if spec.instrs else ValueForm((), spec.const_bits, ())
 
     # ---------------------------------------------------------------------------------- loads
@@ -268,6 +273,9 @@ class _Emitter:
         helpers = "".join(map(self.group_functions, self.meta.grouped_slots)) + helpers
         if any(_VIEW[view.kind] == "row_gather" for view in self.spec.views):
             helpers = blocks.LABEL_ROW + helpers
+        if self.variant in SOFT_VARIANTS:
+            helpers = soft_functions(self.variant) + helpers
+            main = main.replace(_MAIN, f"{_MAIN}\n  {KEEP_CALL}", 1)
         return "\n".join((*head, functions_for(helpers + main), helpers + main))
 
 
@@ -278,7 +286,8 @@ def _indent(lines: list[str], depth: int) -> str:
 # ------------------------------------------------------------------------------------------ forms
 
 def _emit_elementwise(emitter: _Emitter) -> str:
-    if emitter.meta.vec_width == 1:
+    if emitter.meta.vec_width == 1 or emitter.variant in SOFT_VARIANTS:
+        # Calls instead of instructions: four copies of the code would cost more than wide loads give.
         return emitter.shader(blocks.ELEMENTWISE.substitute(local_size=emitter.meta.local_size[0],
                                                             body=_indent(emitter.whole_body(), 2)))
     views = {_VIEW[view.kind] for view in emitter.spec.views}
@@ -329,8 +338,8 @@ def _with_reduce_instrs(spec: ExprSpec, program: ValueForm) -> tuple[ExprSpec, V
 class _ReduceEmitter(_Emitter):
     """Adds the split of a program into values of a line (a row or a column) and values of an element."""
 
-    def __init__(self, spec: ExprSpec, meta: KernelMeta) -> None:
-        super().__init__(spec, meta)
+    def __init__(self, spec: ExprSpec, meta: KernelMeta, variant: str = "") -> None:
+        super().__init__(spec, meta, variant)
         self.spec, self.program = _with_reduce_instrs(spec, self.program)
         self.axis = meta.reduce_axis
         self.along = "row" if self.axis else "col"
@@ -410,8 +419,8 @@ _ROLES = {
 }
 
 
-def _emit_reduce(spec: ExprSpec, meta: KernelMeta) -> str:
-    emitter = _ReduceEmitter(spec, meta)
+def _emit_reduce(spec: ExprSpec, meta: KernelMeta, variant: str) -> str:
+    emitter = _ReduceEmitter(spec, meta, variant)
     names = {op.name.split("_")[1] for op in (ops.OP_BY_CODE[instr.op] for instr in emitter.program.instrs)
              if op.kind == "reduce"}
     lanes = blocks.COLUMN_LANES if emitter.axis else blocks.ROW_LANES
@@ -487,8 +496,10 @@ def _emit_matmul(emitter: _Emitter) -> str:
         body=_indent(emitter.whole_body(), 4)))
 
 
-def emit(spec: ExprSpec, prec_sig: int = 0) -> str:
+def emit(spec: ExprSpec, prec_sig: int = 0, variant: str = "") -> str:
     """Return the GLSL source of the kernel of a canonical ``spec``.
+
+    ``variant`` is one of the values of :data:`nnk.numerics.VARIANTS`.
 
     Raises
     ------
@@ -500,6 +511,6 @@ def emit(spec: ExprSpec, prec_sig: int = 0) -> str:
         from nnk.generator.fold import emit_fold
         return emit_fold(spec, meta)
     if meta.form == "reduce":
-        return _emit_reduce(spec, meta)
-    emitter = _Emitter(spec, meta)
+        return _emit_reduce(spec, meta, variant)
+    emitter = _Emitter(spec, meta, variant)
     return _emit_matmul(emitter) if meta.form == "matmul" else _emit_elementwise(emitter)

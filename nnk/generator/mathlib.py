@@ -6,7 +6,7 @@ import functools
 import importlib.resources
 import re
 
-__all__ = ["functions_for"]
+__all__ = ["function_names", "functions_for"]
 
 _DEFINITION = re.compile(r"^(?:FN\s+)?(?:const\s+)?\w+\s+(\w+)\s*[\(\[=]")
 _NAME = re.compile(r"[A-Za-z_]\w*")
@@ -67,6 +67,11 @@ def _calls(name: str) -> tuple[str, ...]:
     _, definitions = _library()
     used = dict.fromkeys(_NAME.findall(definitions[name]))
     return tuple(other for other in used if other in definitions and other != name)
+
+
+def function_names() -> frozenset[str]:
+    """Return the names of all functions that GLSL sees in the header."""
+    return frozenset(_library()[1])
 
 
 def functions_for(body: str) -> str:

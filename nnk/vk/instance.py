@@ -46,7 +46,7 @@ class DeviceInfo:
     ``limits`` has Vulkan's names. ``float_controls`` has the names of ``nnk.spirv.FLOAT_MODES`` that the device
     guarantees; ``subgroup_operations`` are the bits of VkSubgroupFeatureFlags that hold in compute shaders;
     ``pipeline_cache_uuid`` changes with everything that makes the driver's pipelines. ``tier`` is the
-    numerics tier (docs/numerics.md, R10); ``T1'`` holds by self-test only.
+    numerics tier (docs/numerics.md, R10) that ``float_controls`` allow; ``T1'`` holds by self-test only.
     """
 
     index: int
@@ -68,7 +68,7 @@ class DeviceInfo:
 
     @property
     def tier(self) -> str:
-        """Numerics tier: ``T1``, ``T1'`` or ``T3``. ``T2`` is what a failed self-test makes of ``T1'``."""
+        """Numerics tier that the properties promise: ``T1``, ``T1'`` or ``T3``. The self-test has the last word."""
         if not {"rounding_rte", "signed_zero_inf_nan_preserve"} <= self.float_controls:
             return "T3"
         return "T1" if "denorm_preserve" in self.float_controls else "T1'"

@@ -53,7 +53,7 @@ def test_kernels_of_random_specs_give_the_bits_of_the_contract(vulkan: Any, case
     spec = canonicalise(case.spec)
     launch = dataclasses.replace(case.launch, const_bits=spec.const_bits)
     meta = kernel_meta_of(spec)
-    kernel = vulkan.device.build_kernel(compile_kernel(spec, "test"), meta)
+    kernel = vulkan.device.build_kernel(compile_kernel(spec, "test", 0, vulkan.scheduler.variant), meta)
     inputs = [vulkan.upload(np.ascontiguousarray(array)) for array in case.inputs]
     outputs = [vulkan.allocate(4 * out_count_of(meta, launch)) for _ in range(meta.n_outputs)]
     vulkan.device.dispatch(kernel, inputs, outputs, pack_words(meta, launch), group_count_of(meta, launch))

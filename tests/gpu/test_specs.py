@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nnk import config
 from nnk.expr.meta import group_count_of, kernel_meta_of, out_count_of, pack_words
 from nnk.expr.spec import ExprSpec, Instr, Operand, ViewSpec
 from nnk.generator.compile import compile_kernel
+from nnk.numerics import VARIANTS
 from nnk.vk import instance
 from nnk.vk.device import Device
 from tests import strategies
@@ -31,7 +33,7 @@ def device() -> Iterator[Device]:
 def run(device: Device, case: strategies.Case) -> list[list[int]]:
     """Compile, dispatch and read back, without an engine."""
     meta = kernel_meta_of(case.spec)
-    kernel = device.build_kernel(compile_kernel(case.spec, "case"), meta)
+    kernel = device.build_kernel(compile_kernel(case.spec, "case", 0, VARIANTS.get(config.get("tier"), "")), meta)
     inputs: list[Any] = []
     for array in case.inputs:
         inputs.append(device.allocate(array.nbytes, host_write=True))

@@ -54,7 +54,8 @@ def test_explain_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert [kernel["form"] for kernel in found["kernels"]] == ["matmul", "reduce"]
     assert [kernel["runs"] for kernel in found["kernels"]] == [2, 1]
     for kernel in found["kernels"]:
-        assert sorted(kernel) == ["cached", "cols", "form", "glsl", "key", "meta", "rows", "runs", "spec"]
+        assert sorted(kernel) == ["cached", "cols", "form", "glsl", "key", "meta", "rows", "runs", "spec",
+                                  "variant"]
         assert re.fullmatch(r"v\d+\.[0-9a-f]{16}.*", kernel["key"])
         assert kernel["cached"] == "none"
 

@@ -44,7 +44,7 @@ def test_first_engine_compiles_and_the_second_hits(open_engine):
     first.cache.flush()
     second = open_engine()
     assert work(second) == want
-    assert len(first.kernels.compiled) == 3
+    assert len(first.kernels.compiled) == 2
     assert (first.kernels.hits, second.kernels.compiled) == ([], [])
     assert second.kernels.hits == first.kernels.compiled
 
@@ -53,7 +53,7 @@ def test_each_kernel_is_looked_up_once(open_engine):
     engine = open_engine()
     for scale in (2.0, 3.0, 4.0):
         (engine.array([scale]) * scale + 1.0).eval()
-    assert len(engine.kernels.compiled) == 2
+    assert len(engine.kernels.compiled) == 1
     assert len(engine._plans) == 2
 
 

@@ -14,6 +14,7 @@ from nnk.expr.key import explain_key, kernel_identity, kernel_key, key_parts, pr
 from nnk.expr.spec import ExprSpec, Instr, Matmul, Operand, ViewSpec, bits_of
 from nnk.generator import blocks, glsl, mathlib
 from nnk.generator.glsl import emit
+from nnk.numerics import VARIANTS
 from tests import ROOT, folds
 from tests.commands import python
 from tests.oracle import exprspec as oracle
@@ -148,11 +149,19 @@ def test_kernel_key_names_version_structure_and_precision():
     assert precision_suffix(0x00010001) == "#a"
 
 
+def test_kernel_key_names_the_variant():
+    assert kernel_key("366917b6a3da7f00", 0, 3, "t2") == "v3.366917b6a3da7f00#t2"
+    assert kernel_key("366917b6a3da7f00", 0x00020000, 3, "t3") == "v3.366917b6a3da7f00#xt3"
+    assert kernel_key("366917b6a3da7f00", 0, 3, "") == kernel_key("366917b6a3da7f00", 0, 3)
+
+
 def test_explanation_tells_which_part_differs():
     before = dict(explain_key(BASE, 0, 1))
     after = dict(explain_key(BASE._replace(views=(ViewSpec(7), ViewSpec(2, 0, 5))), 0, 1))
     assert {name for name in before if before[name] != after[name]} == {"views"}
     assert dict(explain_key(BASE, 0, 2))["generator_version"] != before["generator_version"]
+    other = dict(explain_key(BASE, 0, 1, "t2"))
+    assert {name for name in before if before[name] != other[name]} == {"variant"}
 
 
 def test_parts_are_the_hashes_of_the_explanation():
@@ -240,19 +249,33 @@ def test_identity_is_the_same_in_every_process():
     assert len(found.pop()) == 33
 
 
+def test_every_variant_has_its_identity():
+    found = {kernel_identity(_SPEC, 0, 1, variant) for variant in VARIANTS.values()}
+    assert len(found) == len(set(VARIANTS.values()))
+    assert kernel_identity(_SPEC, 0, 1, "") == kernel_identity(_SPEC, 0, 1)
+
+
 def test_workgroup_sizes_are(monkeypatch):
     before = kernel_identity(_SPEC, 0, 1)
     monkeypatch.setitem(meta.LOCAL_SIZES, "matmul", 128)
     assert kernel_identity(_SPEC, 0, 1) != before
 
 
+#: Settings that do not take any text.
+OTHER_VALUES = {"tier": "T3"}
+
+
 @pytest.mark.parametrize("name", sorted(config.SETTINGS))
 def test_a_setting_changes_the_identity_exactly_when_it_changes_code(name):
     """And a setting that says that it changes no code leaves the emitted text as it is."""
     setting = config.SETTINGS[name]
-    other = {bool: not setting.default, int: 7, float: 0.5, str: "7"}[type(setting.default)]
-    before = kernel_identity(_SPEC, 0, 1), emit(_SPEC)
+    other = OTHER_VALUES.get(name, {bool: not setting.default, int: 7, float: 0.5, str: "7"}[type(setting.default)])
+
+    def made():
+        variant = VARIANTS.get(config.get("tier"), "")
+        return kernel_identity(_SPEC, 0, 1, variant), emit(_SPEC, 0, variant)
+    before = made()
     with config.override(**{name: other}):
-        after = kernel_identity(_SPEC, 0, 1), emit(_SPEC)
+        after = made()
     assert (before[0] != after[0]) == setting.changes_code
     assert (before[1] != after[1]) <= setting.changes_code

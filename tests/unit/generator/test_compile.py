@@ -28,7 +28,7 @@ def test_undecorated_module_would_not_pass():
 
 
 def test_error_of_the_compiler_shows_key_source_and_log(monkeypatch):
-    monkeypatch.setattr(rules, "emit", lambda spec, prec_sig: "#version 450\nvoid main(){ float x = oops; }\n")
+    monkeypatch.setattr(rules, "emit", lambda spec, prec_sig, variant: "#version 450\nvoid main(){ float x = oops; }\n")
     with pytest.raises(CompileError, match=r"Kernel v1\.broken: ") as caught:
         compile_kernel(TANH, "v1.broken")
     assert caught.value.key == "v1.broken"
@@ -40,7 +40,7 @@ def test_error_of_the_compiler_shows_key_source_and_log(monkeypatch):
 def test_kernel_outside_of_the_contract_is_refused(monkeypatch):
     source = emit(TANH).replace("nn_tanh(x0)", "tanh(x0)")
     assert source != emit(TANH)
-    monkeypatch.setattr(rules, "emit", lambda spec, prec_sig: source)
+    monkeypatch.setattr(rules, "emit", lambda spec, prec_sig, variant: source)
     with pytest.raises(CompileError, match=r"Kernel v1\.native: .*"):
         compile_kernel(TANH, "v1.native")
 
@@ -64,7 +64,7 @@ def test_dump(tmp_path):
 
 
 def test_broken_source_is_dumped_too(tmp_path, monkeypatch):
-    monkeypatch.setattr(rules, "emit", lambda spec, prec_sig: "no shader")
+    monkeypatch.setattr(rules, "emit", lambda spec, prec_sig, variant: "no shader")
     with config.override(dump_dir=str(tmp_path)), pytest.raises(CompileError):
         compile_kernel(TANH, "v1.broken")
     assert (tmp_path / "v1.broken.comp").read_text() == "no shader"
