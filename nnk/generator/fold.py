@@ -51,8 +51,8 @@ def _indent(lines: Iterable[str], depth: int) -> str:
 class _FoldEmitter(_Emitter):
     """Writes one fold. ``place`` says where code runs: ``row``, ``element`` or ``final``."""
 
-    def __init__(self, spec: ExprSpec, meta: KernelMeta) -> None:
-        super().__init__(spec, meta)
+    def __init__(self, spec: ExprSpec, meta: KernelMeta, variant: str) -> None:
+        super().__init__(spec, meta, variant)
         assert spec.fold is not None
         self.fold = spec.fold
         self.body = FoldValues(spec, self.fold)
@@ -344,8 +344,8 @@ class _FoldEmitter(_Emitter):
         return self.shader(main, helpers)
 
 
-def emit_fold(spec: ExprSpec, meta: KernelMeta) -> str:
-    """Return the GLSL source of the kernel of a fold.
+def emit_fold(spec: ExprSpec, meta: KernelMeta, variant: str = "") -> str:
+    """Return the GLSL source of the kernel of a fold; ``variant`` as for :func:`nnk.generator.glsl.emit`.
 
     Raises
     ------
@@ -354,4 +354,4 @@ def emit_fold(spec: ExprSpec, meta: KernelMeta) -> str:
     UnsupportedOpError
         If an operand has a view that this version does not run.
     """
-    return _FoldEmitter(spec, meta).text()
+    return _FoldEmitter(spec, meta, variant).text()

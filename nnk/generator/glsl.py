@@ -509,7 +509,7 @@ def emit(spec: ExprSpec, prec_sig: int = 0, variant: str = "") -> str:
     meta = kernel_meta_of(spec, prec_sig)
     if spec.fold is not None:
         from nnk.generator.fold import emit_fold
-        return emit_fold(spec, meta)
+        return emit_fold(spec, meta, variant)
     if meta.form == "reduce":
         return _emit_reduce(spec, meta, variant)
     emitter = _Emitter(spec, meta, variant)
