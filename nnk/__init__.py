@@ -76,11 +76,16 @@ if TYPE_CHECKING:
         trunc,
         where,
     )
+    from nnk.expr.functions import reduce_max as amax
     from nnk.expr.functions import reduce_max as max
+    from nnk.expr.functions import reduce_min as amin
     from nnk.expr.functions import reduce_min as min
     from nnk.expr.functions import reduce_sum as sum
     from nnk.expr.functions import rint as round
     from nnk.expr.node import Tensor
+    from nnk.expr.statistics import reduce_all as all
+    from nnk.expr.statistics import reduce_any as any
+    from nnk.expr.statistics import std, var
     from nnk.expr.views import broadcast_to, reshape, take, transpose
     from nnk.models.warmup import model_warmup
 
@@ -89,6 +94,10 @@ __all__ = [
     "Tensor",
     "__version__",
     "absolute",
+    "all",
+    "amax",
+    "amin",
+    "any",
     "arctan",
     "arctan2",
     "array",
@@ -147,11 +156,13 @@ __all__ = [
     "softmax",
     "sqrt",
     "square",
+    "std",
     "sum",
     "take",
     "tanh",
     "transpose",
     "trunc",
+    "var",
     "where",
 ]
 
@@ -165,6 +176,9 @@ _SOURCES: dict[str, tuple[str, str]] = {
         "reciprocal", "relu", "remainder", "rms_norm", "rsqrt", "sigmoid", "sign", "silu", "sin", "softmax",
         "sqrt", "square", "tanh", "trunc", "where")},
     **{name: ("nnk.expr.functions", f"reduce_{name}") for name in ("max", "min", "sum")},
+    **{f"a{name}": ("nnk.expr.functions", f"reduce_{name}") for name in ("max", "min")},
+    **{name: ("nnk.expr.statistics", f"reduce_{name}") for name in ("all", "any")},
+    **{name: ("nnk.expr.statistics", name) for name in ("std", "var")},
     **{name: ("nnk.expr.views", name) for name in ("broadcast_to", "reshape", "take", "transpose")},
     "KernelCache": ("nnk.cache.store", "KernelCache"),
     "Tensor": ("nnk.expr.node", "Tensor"),

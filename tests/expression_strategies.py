@@ -53,6 +53,9 @@ CALLS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "max_of": (lambda a, **how: a.max(**how), oracle.max_of),
     "min_of": (lambda a, **how: a.min(**how), oracle.min_of),
     "mean": (lambda a, **how: a.mean(**how), oracle.mean),
+    "var": (lambda a, **how: a.var(**how), oracle.var),
+    "any": (lambda a, **how: a.any(**how), oracle.any_of),
+    "all": (lambda a, **how: a.all(**how), oracle.all_of),
     "softmax": (lambda a, axis: nnk.softmax(a, axis), oracle.softmax),
     "layer_norm": (lambda *v: nnk.layer_norm(*v), oracle.layer_norm),
     "rms_norm": (lambda *v: nnk.rms_norm(*v), oracle.rms_norm),
@@ -213,7 +216,7 @@ class _Drawer:
     def reduce(self, at: int) -> None:
         shape = self.values[at].shape
         axis = self.axes(shape)
-        name = self.rand.choice(("sum", "sum", "max_of", "min_of", "mean"))
+        name = self.rand.choice(("sum", "sum", "max_of", "min_of", "mean", "var", "any", "all"))
         if name in ("max_of", "min_of") and 0 in shape:
             return
         self.call(name, at, axis=axis, keepdims=self.rand.randrange(2) == 0)

@@ -56,6 +56,10 @@ def _many_inputs(engine: Engine) -> Tensor:
     return total
 
 
+def _normalised(x: Tensor) -> Tensor:
+    return (x - x.mean(axis=0)) / x.std(axis=0, ddof=1)
+
+
 #: Name -> what to compute: layouts and sizes that no expression of the command has.
 CASES: dict[str, Callable[[Engine], Tensor]] = {
     "sum of rows of 33000": lambda engine: _ordinary(engine, 3, 33000).sum(axis=-1),
@@ -74,6 +78,10 @@ CASES: dict[str, Callable[[Engine], Tensor]] = {
     "rows by index": lambda engine: _values(engine, 50, 33).take(np.arange(70, dtype=np.int32) * 7 % 50) * 2,
     "normalised rows": lambda engine: functions.layer_norm(_ordinary(engine, 9, 384)),
     "softmax of rows of 20000": lambda engine: functions.softmax(_ordinary(engine, 2, 20000)),
+    "sum of a row of 200000": lambda engine: _ordinary(engine, 1, 200000).sum(axis=-1),
+    "sum of columns of 70000": lambda engine: _ordinary(engine, 70000, 3).sum(axis=0),
+    "softmax of columns": lambda engine: functions.softmax(_values(engine, 300, 33), 0),
+    "normalised columns": lambda engine: _normalised(_ordinary(engine, 400, 33)),
     "one element": lambda engine: functions.exp(_ordinary(engine)),
     "19 inputs": _many_inputs,
 }

@@ -13,15 +13,18 @@ import numpy as np
 
 from nnk.errors import ExprError, ShapeError
 from nnk.expr.node import (
+    CHUNKED,
     FLOAT32,
     Tensor,
     binary_operands,
     broadcast_shapes,
     constant,
     elementwise,
+    geometry_of,
     run_time_parameter,
 )
 from nnk.expr.views import broadcast_to, normalise_axes, reshape, swapaxes, transpose
+from nnk.numerics import REDUCE_CHUNK
 
 __all__ = ["absolute", "arctan", "arctan2", "ceil", "clip", "cos", "erf", "exp", "exp2", "expm1", "floor",
            "floor_divide", "fmod", "gelu", "isfinite", "isinf", "isnan", "layer_norm", "log", "log1p",
@@ -31,6 +34,9 @@ __all__ = ["absolute", "arctan", "arctan2", "ceil", "clip", "cos", "erf", "exp",
            "tanh", "trunc", "where"]
 
 Axis = int | Sequence[int] | None
+
+#: Longest line that one kernel reduces. It depends on nothing but the length, so that all devices make the same cut.
+LONGEST_LINE = 4 * REDUCE_CHUNK
 
 
 # ------------------------------------------------------------------------------------------ elementwise
@@ -286,16 +292,56 @@ def broadcast_constant(value: float, like: Tensor) -> Tensor:
 
 # ------------------------------------------------------------------------------------------ reductions
 
-def _rows_to_reduce(x: Tensor, axes: tuple[int, ...]) -> Tensor:
-    """Return ``x`` with the reduced axes last and merged into one."""
-    if axes == (x.ndim - 1,):
-        return x
-    kept = tuple(axis for axis in range(x.ndim) if axis not in axes)
-    moved = x if kept + axes == tuple(range(x.ndim)) else transpose(x, kept + axes)
-    return reshape(moved, (*(x.shape[axis] for axis in kept), math.prod(x.shape[axis] for axis in axes)))
+def _is_by_column(x: Tensor, kept: tuple[int, ...], reduced: tuple[int, ...]) -> bool:
+    """Say whether a reduction reads whole lines of memory when its lines are columns: kept values lie side by side."""
+    if not kept or kept != tuple(range(kept[0], kept[-1] + 1)):
+        return False
+    strides = geometry_of(x)[2]
+    inner_kept, inner_reduced = strides[kept[-1]], strides[reduced[-1]]
+    if inner_kept == inner_reduced:
+        return kept[-1] > reduced[-1]
+    return inner_kept == 1 and all(strides[axis] == strides[axis + 1] * x.shape[axis + 1] for axis in kept[:-1])
 
 
-def _axes_of(x: Tensor, axis: Axis, op: str) -> tuple[int, ...]:
+def _lines_to_reduce(x: Tensor, reduced: tuple[int, ...]) -> tuple[Tensor, str]:
+    """Return (tensor, "row") with the reduced axes merged into the last one, or (tensor, "col") with them in front."""
+    if len(reduced) == x.ndim == 1:
+        return x, "row"
+    kept = tuple(axis for axis in range(x.ndim) if axis not in reduced)
+    by_column = _is_by_column(x, kept, reduced)
+    order = reduced + kept if by_column else kept + reduced
+    moved = x if order == tuple(range(x.ndim)) else transpose(x, order)
+    if by_column:
+        # All axes but the last are rows of a column.
+        return moved if len(kept) == 1 else reshape(moved, (_count(x, reduced), _count(x, kept))), "col"
+    if len(reduced) == 1:
+        return moved, "row"
+    return reshape(moved, (*(x.shape[axis] for axis in kept), _count(x, reduced))), "row"
+
+
+def _count(x: Tensor, axes: tuple[int, ...]) -> int:
+    return math.prod(x.shape[axis] for axis in axes)
+
+
+def _reduce_lines(op: str, values: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Return one value a row (op ``row_...``) or a column (``col_...``) of ``values``.
+
+    Lines that are long go through the results of their chunks, in kernels of their own: chunks of one line then run
+    side by side, and rule R7 gives the same bits. ``shape`` is the wanted shape of the result, if it broadcasts.
+    """
+    is_row = op.startswith("row")
+    while (length := values.shape[-1] if is_row else math.prod(values.shape[:-1])) > LONGEST_LINE:
+        chunks = -(-length // REDUCE_CHUNK)
+        cut = (*values.shape[:-1], chunks) if is_row else (chunks, values.shape[-1])
+        values = Tensor(op, (values,), CHUNKED, cut, FLOAT32, values.engine)
+    if is_row:
+        shape = (*values.shape[:-1], 1)
+    elif shape[-1:] != values.shape[-1:] or len(shape) > values.ndim or math.prod(shape) != shape[-1]:
+        shape = (*(1,) * (values.ndim - 1), values.shape[-1])
+    return Tensor(op, (values,), (), shape, FLOAT32, values.engine)
+
+
+def axes_of(x: Tensor, axis: Axis, op: str) -> tuple[int, ...]:
     """Return the axes to reduce. A 0-D tensor has axis 0 in reductions, as in NumPy."""
     return normalise_axes(axis, x.ndim, op) if x.ndim else normalise_axes(axis, 1, op)[:0]
 
@@ -306,10 +352,10 @@ def _reduced_shape(x: Tensor, axes: tuple[int, ...], keepdims: bool) -> tuple[in
     return tuple(size for axis, size in enumerate(x.shape) if axis not in axes)
 
 
-def _reduce(name: str, op: str, tensor: Tensor, axes: tuple[int, ...], keepdims: bool, empty: float | None,
-            begin: Callable[[Tensor], Tensor] = lambda rows: rows,
-            finish: Callable[[Tensor], Tensor] = lambda result: result) -> Tensor:
-    """Return finish(op(begin(rows))) for a reduction of the op table; ``name`` is what the caller calls it.
+def reduce_over(name: str, op: str, tensor: Tensor, axes: tuple[int, ...], keepdims: bool, empty: float | None,
+                begin: Callable[[Tensor], Tensor] = lambda lines: lines,
+                finish: Callable[[Tensor], Tensor] = lambda result: result) -> Tensor:
+    """Return finish(op(begin(lines))) for the reduction ``op`` (sum or max); ``name`` is what the caller calls it.
 
     ``begin`` comes after the axes are moved, ``finish`` before they are dropped: both then belong to the one kernel.
     """
@@ -323,8 +369,8 @@ def _reduce(name: str, op: str, tensor: Tensor, axes: tuple[int, ...], keepdims:
             raise ShapeError(f"Expected at least one element to reduce for {name}, got shape {tensor.shape}", op=name,
                              shapes=(tensor.shape,))
         return finish(Tensor("const", (), constant(empty).attrs, shape, FLOAT32, tensor.engine))
-    rows = begin(_rows_to_reduce(tensor, axes))
-    result = finish(Tensor(op, (rows,), (), (*rows.shape[:-1], 1), FLOAT32, rows.engine))
+    lines, direction = _lines_to_reduce(tensor, axes)
+    result = finish(_reduce_lines(f"{direction}_{op}", begin(lines), shape))
     return result if result.shape == shape else reshape(result, shape)
 
 
@@ -334,7 +380,7 @@ def reduce_sum(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
     The elements of several axes are added in row-major order of these axes. The sum of no elements is +0.
     """
     (tensor,), _ = binary_operands("sum", (x,))
-    return _reduce("sum", "row_sum", tensor, _axes_of(tensor, axis, "sum"), keepdims, 0.0)
+    return reduce_over("sum", "sum", tensor, axes_of(tensor, axis, "sum"), keepdims, 0.0)
 
 
 def reduce_max(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
@@ -346,7 +392,7 @@ def reduce_max(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
         If there are no elements.
     """
     (tensor,), _ = binary_operands("max", (x,))
-    return _reduce("max", "row_max", tensor, _axes_of(tensor, axis, "max"), keepdims, None)
+    return reduce_over("max", "max", tensor, axes_of(tensor, axis, "max"), keepdims, None)
 
 
 def reduce_min(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
@@ -358,16 +404,16 @@ def reduce_min(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
         If there are no elements.
     """
     (tensor,), _ = binary_operands("min", (x,))
-    return _reduce("min", "row_max", tensor, _axes_of(tensor, axis, "min"), keepdims, None, negative, negative)
+    return reduce_over("min", "max", tensor, axes_of(tensor, axis, "min"), keepdims, None, negative, negative)
 
 
 def mean(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
     """Return sum(x, axis) / n over ``axis`` (default: all); NaN for no elements."""
     (tensor,), _ = binary_operands("mean", (x,))
-    axes = _axes_of(tensor, axis, "mean")
+    axes = axes_of(tensor, axis, "mean")
     count = math.prod(tensor.shape[a] for a in axes)
-    return _reduce("mean", "row_sum", tensor, axes, keepdims, 0.0,
-                   finish=lambda total: total / run_time_parameter(count))
+    return reduce_over("mean", "sum", tensor, axes, keepdims, 0.0,
+                       finish=lambda total: total / run_time_parameter(count))
 
 
 # ------------------------------------------------------------------------------------------ matmul
@@ -410,18 +456,20 @@ def matmul(a: Any, b: Any) -> Tensor:
 # ------------------------------------------------------------------------------------------ compositions
 
 def softmax(x: Any, axis: int = -1) -> Tensor:
-    """Return exp(x - max(x)) / sum(exp(x - max(x))) over ``axis``: one kernel over the last axis.
+    """Return exp(x - max(x)) / sum(exp(x - max(x))) over ``axis``: one kernel over the last or the first axis.
 
     A row of only -inf gives NaN.
     """
     (tensor,), _ = binary_operands("softmax", (x,))
     (position,) = normalise_axes(axis, tensor.ndim, "softmax")
-    if position != tensor.ndim - 1:
-        return swapaxes(softmax(swapaxes(tensor, position, -1)), position, -1)
-    if tensor.shape[-1] == 0:
+    if tensor.size == 0:
         return tensor
-    weights = exp(tensor - reduce_max(tensor, -1, keepdims=True))
-    return weights / reduce_sum(weights, -1, keepdims=True)
+    if position == 0 and tensor.ndim > 2:
+        return reshape(softmax(reshape(tensor, (tensor.shape[0], -1)), 0), tensor.shape)
+    if position != tensor.ndim - 1 and tensor.ndim > 2:
+        return swapaxes(softmax(swapaxes(tensor, position, -1)), position, -1)
+    weights = exp(tensor - reduce_max(tensor, position, keepdims=True))
+    return weights / reduce_sum(weights, position, keepdims=True)
 
 
 def _norm_parameters(op: str, x: Tensor, *parameters: Any) -> list[Tensor | None]:

@@ -6,8 +6,10 @@ that equal graphs are always cut alike:
 
 * A node that several kernels read, that is asked for, that a matmul takes as an operand, or that a view reads
   through, is a root.
-* A kernel has one grid: the shape of its root, or, when the root is one value a row over a reduction, the shape
-  that is reduced. A reduction joins when it reduces exactly the grid's last axis.
+* A kernel has one grid: the shape of its root, or, when the root is one value a line over a reduction, the shape
+  that is reduced. A line is a row, or a column of a column reduction. A reduction joins when it reduces the lines of
+  the grid and all others of the kernel reduce the same lines.
+* A reduction to the results of chunks is always a root.
 * A kernel holds at most one matmul, as the source of its tail, and never beside a reduction.
 * A fold is a kernel of its own over stored tensors.
 * Limits of the format (inputs, constants, registers) close a kernel; they never refuse an expression.
@@ -18,14 +20,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from nnk import ops
-from nnk.expr.node import Shape, Tensor
+from nnk.expr.meta import CHUNKS_OUT, VECTOR_OUT
+from nnk.expr.node import CHUNKED, Shape, Tensor
 
-__all__ = ["ADDRESSING", "PlannedKernel", "is_scalar", "partition", "topological"]
+__all__ = ["ADDRESSING", "PlannedKernel", "is_chunked", "is_scalar", "partition", "topological"]
 
 #: Ops that only say how to read a stored tensor.
 ADDRESSING = frozenset(("view", "take"))
 
-_REDUCES = frozenset(("row_sum", "row_max"))
+#: Reduction -> 0 for one of rows, 1 for one of columns.
+_REDUCES = {op.name: op.axis for op in ops.OPS if op.kind == "reduce"}
 
 #: Instructions of one kernel: with one register each, register allocation can never run out.
 MAX_MEMBERS = ops.LIMITS["regs"]
@@ -34,6 +38,18 @@ MAX_MEMBERS = ops.LIMITS["regs"]
 def is_scalar(node: Tensor) -> bool:
     """Say whether ``node`` is a constant or run-time parameter: it travels with the parameters."""
     return node.storage is None and node.op in ("const", "rparam")
+
+
+def is_chunked(node: Tensor) -> bool:
+    """Say whether ``node`` reduces each line to the results of its chunks (docs/numerics.md R7)."""
+    return node.storage is None and node.op in _REDUCES and node.attrs == CHUNKED
+
+
+def _shapes_of_lines(axis: int, grid: Shape) -> tuple[Shape, ...]:
+    """Return the shapes that one value a line of ``grid`` may have: they broadcast to it."""
+    if axis == 0:
+        return ((*grid[:-1], 1),)
+    return ((*(1,) * (len(grid) - 1), grid[-1]), grid[-1:])
 
 
 def topological(outputs: Iterable[Tensor]) -> list[Tensor]:
@@ -67,7 +83,8 @@ class PlannedKernel:
         #: Takes that are read in place; any other is stored by a kernel of its own.
         self.takes: set[int] = set()
         self.matmul: Tensor | None = None
-        self.has_reduce = False
+        #: 0 where the kernel reduces rows, 1 where it reduces columns, else -1.
+        self.reduce_axis = -1
         self.inputs: dict[int, int] = {}
         self.consts: set[int] = set()
         self.rparams: set[int] = set()
@@ -78,17 +95,26 @@ class PlannedKernel:
         return (self.root, *self.more_roots)
 
     @property
-    def vector_out(self) -> bool:
-        """Whether the result is one value a row of the grid."""
-        return self.has_reduce and self.root.shape != self.grid
+    def has_reduce(self) -> bool:
+        """Whether the kernel reduces lines of its grid."""
+        return self.reduce_axis >= 0
+
+    @property
+    def vector_out(self) -> int:
+        """What a kernel stores (:class:`nnk.expr.meta.Launch`): the grid, a value a line, or a value a chunk of one."""
+        if is_chunked(self.root):
+            return CHUNKS_OUT
+        return VECTOR_OUT if self.reduce_axis >= 0 and self.root.shape != self.grid else 0
 
     def _fits(self, node: Tensor) -> bool:
         if node.op == "matmul":
-            return self.matmul is None and not self.has_reduce and node.shape == self.grid
-        if node.op in _REDUCES:
-            return (self.matmul is None and node.args[0].shape == self.grid
-                    and node.shape == (*self.grid[:-1], 1))
-        return True
+            return self.matmul is None and self.reduce_axis < 0 and node.shape == self.grid
+        if node.op not in _REDUCES:
+            return True
+        axis = _REDUCES[node.op]
+        is_line = node is self.root if is_chunked(node) else node.shape in _shapes_of_lines(axis, self.grid)
+        return (self.matmul is None and self.reduce_axis in (-1, axis) and node.args[0].shape == self.grid
+                and is_line)
 
     def absorb(self, node: Tensor) -> bool:
         """Take ``node`` in if form and limits allow it."""
@@ -108,7 +134,7 @@ class PlannedKernel:
         self.members[id(node)] = node
         if node.op == "matmul":
             self.matmul = node
-        self.has_reduce |= node.op in _REDUCES
+        self.reduce_axis = max(self.reduce_axis, _REDUCES.get(node.op, -1))
         return True
 
     def reads_take(self, node: Tensor) -> bool:
@@ -130,7 +156,7 @@ class PlannedKernel:
 
     def settle(self) -> None:
         """Fall back to the root's own grid when no reduction joined after all."""
-        if not self.has_reduce and self.root.op != "take":
+        if self.reduce_axis < 0 and self.root.op != "take":
             self.grid = self.root.shape
 
 
@@ -139,12 +165,16 @@ def _grid_of(root: Tensor) -> Shape:
     if root.op == "take":
         index = root.args[1]
         return (index.size, root.size // index.size if index.size else 0)
-    if not root.shape or root.shape[-1] != 1:
+    if is_chunked(root):
+        return root.args[0].shape
+    if not root.shape or (root.shape[-1] != 1 and any(size != 1 for size in root.shape[:-1])):
         return root.shape
     stack, seen = [root], {id(root)}
-    while stack:
+    # A kernel holds no more members than this: what lies deeper is no part of it.
+    while stack and len(seen) <= 3 * MAX_MEMBERS:
         node = stack.pop()
-        if node.op in _REDUCES:
+        if node.op in _REDUCES and not is_chunked(node) \
+                and root.shape in _shapes_of_lines(_REDUCES[node.op], node.args[0].shape):
             return node.args[0].shape
         if node.op in ops.OP_BY_NAME:
             for arg in reversed(node.args):

@@ -212,11 +212,12 @@ class _Lowering:
                        tuple(self.rparams), self.matmul, extras=extras)
         validate(raw)
         spec = canonicalise(raw)
-        cols, vector_out = self.grid[-1], self.kernel.vector_out
+        rows, cols, vector_out = math.prod(self.grid[:-1]), self.grid[-1], self.kernel.vector_out
         if vector_out and not any(ops.OP_BY_CODE[instr.op].kind == "reduce" for instr in spec.instrs):
-            # The canonical form needs no reduction (where(1, x, sum)): what is left has one value a row.
-            cols, vector_out = 1, False
-        launch = Launch(rows=math.prod(self.grid[:-1]), cols=cols, view_params=tuple(self.words),
+            # The canonical form needs no reduction (where(1, x, sum)): what is left has one value a line.
+            rows, cols = (rows, 1) if self.kernel.reduce_axis == 0 else (1, cols)
+            vector_out = 0
+        launch = Launch(rows=rows, cols=cols, view_params=tuple(self.words),
                         const_bits=spec.const_bits, rparam_bits=spec.rparam_bits, vector_out=vector_out,
                         mm_k=self.mm_k, mm_batch=self.mm_batch, mm_trans=self.mm_trans)
         return LoweredKernel(root, spec, launch, tuple(self.inputs), self.kernel.more_roots)

@@ -20,11 +20,14 @@ from nnk import ops
 from nnk.errors import DTypeError, ExprError, ShapeError, UnsupportedOpError
 from nnk.expr.spec import bits_of
 
-__all__ = ["FLOAT32", "INT32", "MAX_RANK", "Tensor", "binary_operands", "constant", "elementwise", "geometry_of",
-           "is_row_major", "leaf", "run_time_parameter"]
+__all__ = ["CHUNKED", "FLOAT32", "INT32", "MAX_RANK", "Tensor", "binary_operands", "constant", "elementwise",
+           "geometry_of", "is_row_major", "leaf", "run_time_parameter"]
 
 FLOAT32 = np.dtype(np.float32)
 INT32 = np.dtype(np.int32)
+
+#: Attributes of a reduction that gives the results of the chunks of each line (docs/numerics.md R7).
+CHUNKED = ("chunks",)
 
 #: Most axes of a tensor: 7 row dimensions and the columns of a strided view.
 MAX_RANK = 8
@@ -267,6 +270,26 @@ class Tensor:
         """Return the minimum over ``axis`` (default: all); see :func:`nnk.min`."""
         from nnk.expr.functions import reduce_min
         return reduce_min(self, axis, keepdims)
+
+    def var(self, axis: int | Sequence[int] | None = None, ddof: float = 0, keepdims: bool = False) -> Tensor:
+        """Return the variance over ``axis`` (default: all); see :func:`nnk.var`."""
+        from nnk.expr.statistics import var
+        return var(self, axis, ddof, keepdims)
+
+    def std(self, axis: int | Sequence[int] | None = None, ddof: float = 0, keepdims: bool = False) -> Tensor:
+        """Return the standard deviation over ``axis`` (default: all); see :func:`nnk.std`."""
+        from nnk.expr.statistics import std
+        return std(self, axis, ddof, keepdims)
+
+    def any(self, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
+        """Return whether any element over ``axis`` (default: all) is not zero; see :func:`nnk.any`."""
+        from nnk.expr.statistics import reduce_any
+        return reduce_any(self, axis, keepdims)
+
+    def all(self, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
+        """Return whether all elements over ``axis`` (default: all) are not zero; see :func:`nnk.all`."""
+        from nnk.expr.statistics import reduce_all
+        return reduce_all(self, axis, keepdims)
 
     def reshape(self, *shape: int | Sequence[int]) -> Tensor:
         """Return the same elements in another shape; one size may be -1."""

@@ -81,6 +81,25 @@ def mean(x: Floats, axis: Any = None, keepdims: bool = False) -> Floats:
     return elementwise("div", sum_of(x, axis, keepdims), np.float32(count))
 
 
+def var(x: Floats, axis: Any = None, ddof: float = 0, keepdims: bool = False) -> Floats:
+    centred = elementwise("sub", x, mean(x, axis, True))
+    count = math.prod(x.shape[one] for one in _axes(x, axis))
+    return elementwise("div", sum_of(elementwise("mul", centred, centred), axis, keepdims),
+                       np.float32(max(count - ddof, 0)))
+
+
+def std(x: Floats, axis: Any = None, ddof: float = 0, keepdims: bool = False) -> Floats:
+    return elementwise("sqrt", var(x, axis, ddof, keepdims))
+
+
+def any_of(x: Floats, axis: Any = None, keepdims: bool = False) -> Floats:
+    return np.asarray(np.any(np.isnan(x) | (x != 0), _axes(x, axis), keepdims=keepdims), np.float32)
+
+
+def all_of(x: Floats, axis: Any = None, keepdims: bool = False) -> Floats:
+    return np.asarray(np.all(np.isnan(x) | (x != 0), _axes(x, axis), keepdims=keepdims), np.float32)
+
+
 def softmax(x: Floats, axis: int = -1) -> Floats:
     if x.shape[axis] == 0:
         return x

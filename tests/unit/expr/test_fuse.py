@@ -6,6 +6,7 @@ import pytest
 import nnk
 from nnk import ops
 from nnk.expr.fuse import partition, topological
+from nnk.expr.meta import CHUNKS_OUT, VECTOR_OUT
 from nnk.expr.views import materialised
 
 
@@ -75,9 +76,11 @@ def test_row_reductions_join(build, x):
 
 
 def test_vector_results(x):
-    assert one_kernel(x.sum(-1, True)).vector_out
-    assert one_kernel(x.max(-1, True) * 2).vector_out
-    assert not one_kernel(nnk.softmax(x)).vector_out
+    assert one_kernel(x.sum(-1, True)).vector_out == VECTOR_OUT
+    assert one_kernel(x.max(-1, True) * 2).vector_out == VECTOR_OUT
+    assert one_kernel(nnk.softmax(x)).vector_out == 0
+    assert one_kernel(x.sum(0)).vector_out == VECTOR_OUT
+    assert one_kernel(nnk.softmax(x, 0)).vector_out == 0
 
 
 def test_matmul_takes_its_tail(x, w, b):
@@ -104,8 +107,46 @@ def test_operands_of_a_matmul_are_stored(x, w):
     assert members((x + 1) @ w) == [["add"], ["matmul"]]
 
 
-def test_reductions_over_other_shapes_are_apart(x):
-    assert [kernel.grid for kernel in partition([x + x.sum(0)])] == [(8, 6), (6, 8)]
+@pytest.mark.parametrize("build", [
+    lambda x: x + x.sum(0), lambda x: (x - x.mean(0)) / x.std(0, keepdims=True), lambda x: nnk.softmax(x, 0),
+    lambda x: (x * 2).sum(0), lambda x: (x * x).max(0, True) + 1, lambda x: x - x.T.sum(-1), lambda x: x - x.T.max(1)])
+def test_column_reductions_join(build, x):
+    kernel = one_kernel(build(x))
+    assert kernel
+    assert (kernel.reduce_axis, kernel.grid) == (1, (6, 8))
+
+
+def test_columns_of_the_last_axis_join_over_all_other_axes(cpu):
+    y = cpu.array(np.ones((2, 3, 4), np.float32))
+    assert one_kernel((y * 2).sum((0, 1))).grid == (2, 3, 4)
+    assert one_kernel(y - y.mean((0, 1))).grid == (2, 3, 4)
+
+
+def test_one_kernel_has_reductions_of_one_axis(x):
+    kernels = partition([x - x.mean(0) - x.mean(1, keepdims=True)])
+    assert sorted(kernel.reduce_axis for kernel in kernels) == [0, 1]
+    assert len(partition([x.sum(0) + x.sum(-1, True).sum()])) == 3
+
+
+def test_reductions_over_other_shapes_are_apart(x, cpu):
+    y = cpu.array(np.ones((3, 8), np.float32))
+    assert sorted(kernel.grid for kernel in partition([x.sum(0) + y.sum(0)])) == [(3, 8), (6, 8)]
+
+
+def test_long_lines_go_through_their_chunks(cpu):
+    """The cut is after 65 536 values; chunks have 16 384 (R7)."""
+    x = cpu.array(np.ones((2, 65537), np.float32))
+    kernels = partition([(x * 2).sum(-1, True)])
+    assert [(kernel.grid, kernel.vector_out, len(kernel.members)) for kernel in kernels] == \
+        [((2, 65537), CHUNKS_OUT, 2), ((2, 5), VECTOR_OUT, 1)]
+    kernels = partition([x.T.max(0).reshape(2, 1) + 1])
+    assert [(kernel.grid, kernel.vector_out) for kernel in kernels][:2] == \
+        [((2, 65537), CHUNKS_OUT), ((2, 5), VECTOR_OUT)]
+    columns = cpu.array(np.ones((65537, 2), np.float32))
+    kernels = partition([columns - columns.mean(0)])
+    assert [(kernel.grid, kernel.vector_out) for kernel in kernels] == \
+        [((65537, 2), CHUNKS_OUT), ((5, 2), VECTOR_OUT), ((65537, 2), 0)]
+    assert one_kernel(x[:, :65536].sum(-1, True))
 
 
 def test_a_reduction_of_a_reduction_is_two_kernels(x):
