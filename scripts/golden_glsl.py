@@ -59,6 +59,8 @@ def expressions() -> dict[str, Callable[[], Tensor]]:
         "max": lambda: nnk.max(x * row, axis=-1, keepdims=True),
         "mean": lambda: nnk.mean(x, axis=-1),
         "softmax": lambda: nnk.softmax(x),
+        "column_sum": lambda: nnk.sum(x, axis=0),
+        "column_softmax": lambda: nnk.softmax(x * row, axis=0),
         "layer_norm": lambda: nnk.layer_norm(x, row, row),
         "rms_norm": lambda: nnk.rms_norm(x, row),
         "matmul": lambda: x @ data(8, 4),

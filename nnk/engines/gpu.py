@@ -19,6 +19,7 @@ runs anything else instead.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ from nnk.errors import (
     VulkanError,
 )
 from nnk.expr.key import explain_key, key_parts
-from nnk.expr.meta import loop_count_of
+from nnk.expr.meta import k_ranges_of, loop_count_of, out_count_of, pack_words
 from nnk.generator.compile import compile_kernel, compiler_version
 from nnk.generator.version import GENERATOR_VERSION
 from nnk.vk.device import Device
@@ -136,19 +137,30 @@ class GpuEngine(Engine):
         plan = self._plans.get(step.identity)
         if plan is None:
             plan = self._plans[step.identity] = self.plan(step)
-        if self._loop_limit:
-            self.check_loops(step)
-        self.device.dispatch(plan, inputs, outputs, step.words, step.group_count)
+        for words in self.launches(step):
+            self.device.dispatch(plan, inputs, outputs, words, step.group_count)
 
-    def check_loops(self, step: Step) -> None:
-        """Refuse a kernel whose loops the driver would cut."""
-        loops = loop_count_of(step.meta, step.launch, self.group_count(step))
-        if loops > self._loop_limit:
-            raise LimitError(
-                f"Expected a kernel of at most {self._loop_limit} loop iterations a thread on {self.device_name}, got "
-                f"{step.launch.rows} x {step.launch.cols} (k {step.launch.mm_k}); its driver would cut the loop and "
-                f"give a wrong result. Use the CPU engine or reduce in parts", limit="loop iterations",
-                requested=loops, maximum=self._loop_limit)
+    def launches(self, step: Step) -> Sequence[bytes]:
+        """Return the parameter words of a step's launches: one, or several where the driver would cut its loops.
+
+        Raises
+        ------
+        LimitError
+            If the loops are too long and the kernel cannot go through them in parts.
+        """
+        loops = loop_count_of(step.meta, step.launch, self.group_count(step)) if self._loop_limit else 0
+        if loops <= self._loop_limit:
+            return (step.words,)
+        if step.meta.form == "matmul" and step.out_bytes == 4 * out_count_of(step.meta, step.launch):
+            # The sums wait in the output, as float32.
+            parts = k_ranges_of(step.meta, step.launch, self.group_count(step), self._loop_limit)
+            if parts:
+                return [pack_words(step.meta, replace(step.launch, mm_range=part)) for part in parts]
+        raise LimitError(
+            f"Expected a kernel of at most {self._loop_limit} loop iterations a thread on {self.device_name}, got "
+            f"{step.launch.rows} x {step.launch.cols} (k {step.launch.mm_k}); its driver would cut the loop and "
+            f"give a wrong result. Use the CPU engine or reduce in parts", limit="loop iterations",
+            requested=loops, maximum=self._loop_limit)
 
     def group_count(self, step: Step) -> int:
         """Return the number of workgroups that the device runs for ``step``."""

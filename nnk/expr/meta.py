@@ -9,15 +9,15 @@ the same order from a storage buffer bound last.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nnk import ops
 from nnk.errors import LimitError, UnsupportedOpError
 from nnk.expr.spec import ExprSpec
 from nnk.numerics import FOLD_BLOCK, REDUCE_CHUNK, REDUCE_LANES
 
-__all__ = ["CHUNKS_OUT", "MAX_PUSH_WORDS", "VECTOR_OUT", "KernelMeta", "Launch", "group_count_of", "kernel_meta_of",
-           "loop_count_of", "out_count_of", "pack_words", "reduce_axis_of"]
+__all__ = ["CHUNKS_OUT", "MAX_PUSH_WORDS", "VECTOR_OUT", "KernelMeta", "Launch", "group_count_of", "k_ranges_of",
+           "kernel_meta_of", "loop_count_of", "out_count_of", "pack_words", "reduce_axis_of"]
 
 #: Vulkan guarantees 128 bytes of push constants. The limit is part of the SPIR-V, so it is the same everywhere.
 MAX_PUSH_WORDS = 32
@@ -25,7 +25,7 @@ MAX_PUSH_WORDS = 32
 #: Fixed head words by form (emitter 7.3).
 HEADS: dict[str, tuple[str, ...]] = {
     "elementwise": ("count", "cols"),
-    "matmul": ("count", "cols", "rows", "mm_k", "mm_batch", "mm_trans"),
+    "matmul": ("count", "cols", "rows", "mm_k", "mm_batch", "mm_trans", "mm_first", "mm_end"),
     "reduce": ("count", "cols", "rows", "vector_out"),
     "reduce_matmul": ("count", "cols", "rows", "vector_out", "mm_k", "mm_batch", "mm_trans"),
     "fold": ("count", "cols", "rows", "out_cols", "fold_k"),
@@ -123,6 +123,7 @@ class Launch:
     ``vector_out`` of a reduce kernel: 0 gives the grid, :data:`VECTOR_OUT` one value a line (a row, or a column of a
     column reduction), :data:`CHUNKS_OUT` the value of each chunk of a line, of a program that is one reduction.
     ``mm_trans``: bit 0 transposes a, bit 1 b.
+    ``mm_range``: the part [first, end) of a matmul's k that a launch adds, None for all; see :func:`k_ranges_of`.
     ``out_cols``: the columns of a fold's output, whose length is ``cols``; 0 for other forms.
     """
 
@@ -136,6 +137,7 @@ class Launch:
     mm_batch: int = 1
     mm_trans: int = 0
     out_cols: int = 0
+    mm_range: tuple[int, int] | None = None
 
 
 def reduce_axis_of(spec: ExprSpec) -> int:
@@ -235,7 +237,8 @@ def pack_words(meta: KernelMeta, launch: Launch) -> bytes:
                          limit="elements", requested=count, maximum=0xFFFFFFFF)
     values = {"count": count, "cols": launch.cols, "rows": launch.rows, "vector_out": int(launch.vector_out),
               "out_cols": launch.out_cols, "fold_k": launch.cols,
-              "mm_k": launch.mm_k, "mm_batch": launch.mm_batch, "mm_trans": launch.mm_trans}
+              "mm_k": launch.mm_k, "mm_batch": launch.mm_batch, "mm_trans": launch.mm_trans,
+              "mm_first": _range_of(launch)[0], "mm_end": _range_of(launch)[1]}
     words: list[int] = [values[name] for name in meta.head]
     for params in launch.view_params:
         words.extend(params)
@@ -247,6 +250,10 @@ def pack_words(meta: KernelMeta, launch: Launch) -> bytes:
 
 def _ceil_div(a: int, b: int) -> int:
     return -(-a // b)
+
+
+def _range_of(launch: Launch) -> tuple[int, int]:
+    return (0, launch.mm_k) if launch.mm_range is None else launch.mm_range
 
 
 def _line_of(meta: KernelMeta, launch: Launch) -> tuple[int, int]:
@@ -297,7 +304,8 @@ def loop_count_of(meta: KernelMeta, launch: Launch, group_count: int) -> int:
         # Each step of k: the products, and two fetches of 4 x 4 elements, each with a branch not taken.
         step = 1 + (MATMUL_STEP + 1) + 2 * 28
         # Then 16 quads of 4 results.
-        return 1 + rounds * (_ceil_div(launch.mm_k, MATMUL_STEP) * step + 17 + 16 * (5 + 4 * grouped) + 3)
+        first, end = _range_of(launch)
+        return 1 + rounds * (_ceil_div(end - first, MATMUL_STEP) * step + 17 + 16 * (5 + 4 * grouped) + 3)
     if meta.form in ("fold", "fold_matmul"):
         # A step of k: the keys (at most 4 x 4 elements, each with a branch not taken) and the products.
         step = 1 + 2 * (1 + 5) + 1 + FOLD_STEP + 1
@@ -316,6 +324,20 @@ def loop_count_of(meta: KernelMeta, launch: Launch, group_count: int) -> int:
     reduction = _ceil_div(length, ROW_THREADS) * element + chunks * (2 * lanes + 27) + 45
     store = (1 if launch.vector_out else _ceil_div(length, ROW_THREADS)) * element
     return 1 + rounds * (max(1, meta.reduce_count) * reduction + store + 3)
+
+
+def k_ranges_of(meta: KernelMeta, launch: Launch, group_count: int, max_loops: int) -> list[tuple[int, int]]:
+    """Return the parts of k that a matmul goes through in as many launches, each within ``max_loops``.
+
+    A launch stores the sums so far in the output, the next one goes on from there (docs/numerics.md R8 allows it); the
+    last one runs the instructions behind the matmul. The list is empty if even one step of k is too much.
+    """
+    def loops(k: int) -> int:
+        return loop_count_of(meta, replace(launch, mm_range=(0, k)), group_count)
+
+    steps = (max_loops - loops(0)) // (loops(MATMUL_STEP) - loops(0))
+    length = max(steps, 0) * MATMUL_STEP
+    return [(first, min(first + length, launch.mm_k)) for first in range(0, launch.mm_k, length)] if length else []
 
 
 def _group_loops(size: int) -> int:

@@ -173,12 +173,23 @@ ${operands}
 #: operand is base + row * row_stride + column * column_stride, whatever its view. A thread fetches one 4 x 4 patch of
 #: each operand a step, four at a time along the axis that is contiguous. Beyond the edge a is -0 and b is +0: their
 #: product -0 changes no sum (R5). A sum over no k is +0. Threads whose rows are all beyond the edge skip the products.
+#: A launch adds the part [k_first, k_end) of k: it goes on from the sums in the output, and leaves its own there unless
+#: it is the last one.
 MATMUL = Template("""\
 shared vec4 tile_a[${step}][${quads}];
 shared vec4 tile_b[${step}][${quads}];
 ${fetch}
+vec4 saved(uint row,uint col,uint cols,bool is_inside){
+  uint at=row*cols+col, n=is_inside&&col<cols?min(cols-col,4u):0u;
+  uvec4 v=uvec4(0u);
+  if(n>0u) v.x=o0.d[at];
+  if(n>1u) v.y=o0.d[at+1u];
+  if(n>2u) v.z=o0.d[at+2u];
+  if(n>3u) v.w=o0.d[at+3u];
+  return vec4(U2F(v.x),U2F(v.y),U2F(v.z),U2F(v.w));
+}
 void main(){
-  uint cols=W(1), rows=W(2), depth=W(3), batches=W(4), trans=W(5);
+  uint cols=W(1), rows=W(2), depth=W(3), batches=W(4), trans=W(5), k_first=W(6), k_end=W(7);
   uint height=rows/batches, t=gl_LocalInvocationID.x, tx=t%8u, ty=t/8u;
   uint blocks_x=(cols+${last})/${block}u, blocks_y=(height+${last})/${block}u, blocks=blocks_x*blocks_y*batches;
   for(uint block=gl_WorkGroupID.x;block<blocks;block+=gl_NumWorkGroups.x){
@@ -187,7 +198,11 @@ ${operands}
     uint steps=m0+ty*8u<height?${step}u:0u;
     float start=U2F(depth==0u?0u:${identity});
     vec4 ${accumulators};
-    for(uint k0=0u;k0<depth;k0+=${step}u){
+    if(k_first>0u){
+      uint row0=m0+ty*8u, at=batch*height+row0, col0=n0+tx*4u;
+${restore}
+    }
+    for(uint k0=k_first;k0<k_end;k0+=${step}u){
       fetch_a(t,${fetch_a});
       fetch_b(t,${fetch_b});
       barrier();
@@ -205,7 +220,11 @@ ${choose}
       for(uint x=0u;x<end;x++){
         uint col=col0+x, i=row*cols+col;
         float mm=acc[x];
+        if(k_end<depth){
+          ${save}
+        } else {
 ${body}
+        }
       }
     }
     if(blocks-block<=gl_NumWorkGroups.x) break;

@@ -224,7 +224,9 @@ class _Emitter:
         lines = [f"layout(std430,set=0,binding={slot}) readonly buffer B{slot}{{uint d[];}} b{slot};"
                  for slot in range(self.meta.n_inputs)]
         first = self.meta.n_inputs
-        lines += [f"layout(std430,set=0,binding={first + slot}) writeonly buffer O{slot}{{uint d[];}} o{slot};"
+        # A matmul goes on from the sums in its output (blocks.MATMUL).
+        access = "" if self.meta.form == "matmul" else "writeonly "
+        lines += [f"layout(std430,set=0,binding={first + slot}) {access}buffer O{slot}{{uint d[];}} o{slot};"
                   for slot in range(self.meta.n_outputs)]
         lines += [f"layout(std430,set=0,binding={slot}) readonly buffer C{slot}{{uvec4 d[];}} c{slot};"
                   for slot in self.quad_slots()]
@@ -479,21 +481,24 @@ def _emit_matmul(emitter: _Emitter) -> str:
     if _VIEW[view_a.kind] == "strided":
         # The rows of a strided left operand may be any mix of axes: each row address is taken apart anew.
         row = _strided_row(emitter.meta.view_param_offsets[a], view_a.param, "base+x+j")
-        address, fetch_a = f"{row}+y*k_stride", "batch*height,m0,height,k0,depth,0u,a_column"
+        address, fetch_a = f"{row}+y*k_stride", "batch*height,m0,height,k0,k_end,0u,a_column"
     else:
-        address, fetch_a = "base+(x+j)*stride+y*k_stride", "a_base,m0,height,k0,depth,a_row,a_column"
+        address, fetch_a = "base+(x+j)*stride+y*k_stride", "a_base,m0,height,k0,k_end,a_row,a_column"
     fetch = (_fetch("a", a, address)
              + _fetch("b", b, "base+(x+j)*stride+y*k_stride"))
     accumulators = ", ".join(f"acc{quad}=vec4(start)" for quad in range(16))
     products = [f"p=vec4(a{row // 4}.{'xyzw'[row % 4]})*b{half}; acc{row * 2 + half}=acc{row * 2 + half}+p;"
                 for row in range(8) for half in range(2)]
+    restore = [f"acc{row * 2 + half}=saved(at+{row}u,col0+{32 * half}u,cols,row0+{row}u<height);"
+               for row in range(8) for half in range(2)]
     choose = [f"if(quad=={quad}u) acc=acc{quad};" for quad in range(1, 16)]
     return emitter.shader(blocks.MATMUL.substitute(
         step=MATMUL_STEP, block=MATMUL_BLOCK, quads=MATMUL_BLOCK // 4, last=f"{MATMUL_BLOCK - 1}u", fetch=fetch,
         operands=_indent([*_operand_bases(emitter, "a", a), *_operand_bases(emitter, "b", b)], 2),
-        identity=_SUM_IDENTITY, fetch_a=fetch_a, fetch_b="b_base,n0,cols,k0,depth,b_column,b_row",
-        accumulators=accumulators, products=_indent(products, 4), choose=_indent(choose, 3),
-        body=_indent(emitter.whole_body(), 4)))
+        identity=_SUM_IDENTITY, fetch_a=fetch_a, fetch_b="b_base,n0,cols,k0,k_end,b_column,b_row",
+        restore=_indent(restore, 3), save=emitter.store(0, "mm"), accumulators=accumulators,
+        products=_indent(products, 4), choose=_indent(choose, 3),
+        body=_indent(emitter.whole_body(), 5)))
 
 
 def emit(spec: ExprSpec, prec_sig: int = 0, variant: str = "") -> str:

@@ -152,7 +152,6 @@ LOOPS = {
     "softmax": (lambda e, n: nnk.softmax(unaligned(e, 1, n, 1)), "cols"),
     "column": (lambda e, n: unaligned(e, n, 1, 1).sum(0), "rows"),
     "layer_norm": (lambda e, n: nnk.layer_norm(unaligned(e, 2, n, 1)), "cols"),
-    "matmul": (lambda e, n: unaligned(e, 13, n, 1) @ unaligned(e, 9, n, 2).T, "mm_k"),
 }
 
 
@@ -183,6 +182,31 @@ def test_longest_loops_of_llvmpipe_are_right_and_longer_ones_refused(name: str, 
     with pytest.raises(LimitError, match="would cut the loop") as caught:
         build(vulkan, high).eval()
     assert caught.value.maximum == limit < caught.value.requested
+
+
+@pytest.mark.parametrize("tail", [False, True])
+def test_longer_products_run_in_parts_of_k(tail: bool, vulkan: Any, cpu: Any) -> None:
+    """The last k that llvmpipe takes in one launch, and beyond: the sums wait in the output between the launches."""
+    def build(engine: Any, k: int) -> Any:
+        product = unaligned(engine, 67, k, 1) @ unaligned(engine, 70, k, 2).T
+        return nnk.tanh(product * 0.01 + engine.array(np.arange(70, dtype=np.float32))) if tail else product
+
+    step = vulkan.schedule([build(vulkan, 64)])[0].steps[-1]
+    k = 16
+    while vulkan._loop_limit and len(vulkan.launches(dataclasses.replace(step, launch=dataclasses.replace(
+            step.launch, mm_k=k + 16)))) == 1:
+        k += 16
+    for length in (k, k + 16, 2 * k + 5):
+        before = vulkan.device.stats()["dispatches"]
+        same_bits(lambda engine, length=length: build(engine, length), cpu, vulkan)
+        if vulkan._loop_limit:
+            assert vulkan.device.stats()["dispatches"] - before == {k: 1, k + 16: 2}.get(length, 3)
+
+
+def test_parts_of_k_on_any_device(vulkan: Any, cpu: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(vulkan, "_loop_limit", 500)
+    for a_shape, b_shape in (((3, 9, 100), (3, 100, 7)), ((65, 333), (333, 130)), ((1, 97), (97, 1))):
+        products(special_values(a_shape, 1), special_values(b_shape, 2), cpu, vulkan)
 
 
 # ------------------------------------------------------------------------------------------------- matmul

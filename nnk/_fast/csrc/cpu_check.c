@@ -215,6 +215,9 @@ static int read_head(nnk_run *run) {
     run->trans = w[5];
     if (run->trans > 3)
         return nnk_fail(run->fault, NNK_EXTENT, "Parameter words: expected transposes 0 to 3, got %u", w[5]);
+    if (form == NNK_FORM_MATMUL && (w[6] != 0 || w[7] != w[3]))
+        return nnk_fail(run->fault, NNK_EXTENT, "Parameter words: expected the whole of k (0 to %u), got the part %u to "
+                        "%u", w[3], w[6], w[7]);
     if (run->batch == 0 || run->rows % run->batch)
         return nnk_fail(run->fault, NNK_EXTENT, "Parameter words: %" PRIu64 " rows are not a multiple of %" PRIu64
                         " batches", run->rows, run->batch);

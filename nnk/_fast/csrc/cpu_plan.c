@@ -63,7 +63,7 @@ uint32_t nnk_words_of_view(const nnk_raw_view *view) {
 }
 
 int nnk_layout_check(const nnk_spec *s, nnk_fault *fault) {
-    static const uint32_t head[] = {2, 4, 6, 5}, reduce_matmul_head = 7;
+    static const uint32_t head[] = {2, 4, 8, 5}, reduce_matmul_head = 7;
     uint32_t head_words = s->form == NNK_FORM_REDUCE && s->has_matmul ? reduce_matmul_head : head[s->form];
     if (s->n_words > NNK_MAX_WORDS)
         return nnk_fail(fault, NNK_INVALID, "Expected at most %d parameter words, got %u", NNK_MAX_WORDS, s->n_words);

@@ -2,10 +2,10 @@
 layout(local_size_x=64) in;
 layout(std430,set=0,binding=0) readonly buffer B0{uint d[];} b0;
 layout(std430,set=0,binding=1) readonly buffer B1{uint d[];} b1;
-layout(std430,set=0,binding=2) writeonly buffer O0{uint d[];} o0;
+layout(std430,set=0,binding=2) buffer O0{uint d[];} o0;
 layout(std430,set=0,binding=0) readonly buffer C0{uvec4 d[];} c0;
 layout(std430,set=0,binding=1) readonly buffer C1{uvec4 d[];} c1;
-layout(push_constant) uniform P{uint words[6];};
+layout(push_constant) uniform P{uint words[8];};
 #define W(n) words[n]
 #define FN
 #define F2U floatBitsToUint
@@ -93,8 +93,17 @@ void fetch_b(uint t,uint base,uint across0,uint limit,uint k0,uint depth,uint st
   }
 }
 
+vec4 saved(uint row,uint col,uint cols,bool is_inside){
+  uint at=row*cols+col, n=is_inside&&col<cols?min(cols-col,4u):0u;
+  uvec4 v=uvec4(0u);
+  if(n>0u) v.x=o0.d[at];
+  if(n>1u) v.y=o0.d[at+1u];
+  if(n>2u) v.z=o0.d[at+2u];
+  if(n>3u) v.w=o0.d[at+3u];
+  return vec4(U2F(v.x),U2F(v.y),U2F(v.z),U2F(v.w));
+}
 void main(){
-  uint cols=W(1), rows=W(2), depth=W(3), batches=W(4), trans=W(5);
+  uint cols=W(1), rows=W(2), depth=W(3), batches=W(4), trans=W(5), k_first=W(6), k_end=W(7);
   uint height=rows/batches, t=gl_LocalInvocationID.x, tx=t%8u, ty=t/8u;
   uint blocks_x=(cols+63u)/64u, blocks_y=(height+63u)/64u, blocks=blocks_x*blocks_y*batches;
   for(uint block=gl_WorkGroupID.x;block<blocks;block+=gl_NumWorkGroups.x){
@@ -104,9 +113,28 @@ void main(){
     uint steps=m0+ty*8u<height?16u:0u;
     float start=U2F(depth==0u?0u:0x80000000u);
     vec4 acc0=vec4(start), acc1=vec4(start), acc2=vec4(start), acc3=vec4(start), acc4=vec4(start), acc5=vec4(start), acc6=vec4(start), acc7=vec4(start), acc8=vec4(start), acc9=vec4(start), acc10=vec4(start), acc11=vec4(start), acc12=vec4(start), acc13=vec4(start), acc14=vec4(start), acc15=vec4(start);
-    for(uint k0=0u;k0<depth;k0+=16u){
-      fetch_a(t,a_base,m0,height,k0,depth,a_row,a_column);
-      fetch_b(t,b_base,n0,cols,k0,depth,b_column,b_row);
+    if(k_first>0u){
+      uint row0=m0+ty*8u, at=batch*height+row0, col0=n0+tx*4u;
+      acc0=saved(at+0u,col0+0u,cols,row0+0u<height);
+      acc1=saved(at+0u,col0+32u,cols,row0+0u<height);
+      acc2=saved(at+1u,col0+0u,cols,row0+1u<height);
+      acc3=saved(at+1u,col0+32u,cols,row0+1u<height);
+      acc4=saved(at+2u,col0+0u,cols,row0+2u<height);
+      acc5=saved(at+2u,col0+32u,cols,row0+2u<height);
+      acc6=saved(at+3u,col0+0u,cols,row0+3u<height);
+      acc7=saved(at+3u,col0+32u,cols,row0+3u<height);
+      acc8=saved(at+4u,col0+0u,cols,row0+4u<height);
+      acc9=saved(at+4u,col0+32u,cols,row0+4u<height);
+      acc10=saved(at+5u,col0+0u,cols,row0+5u<height);
+      acc11=saved(at+5u,col0+32u,cols,row0+5u<height);
+      acc12=saved(at+6u,col0+0u,cols,row0+6u<height);
+      acc13=saved(at+6u,col0+32u,cols,row0+6u<height);
+      acc14=saved(at+7u,col0+0u,cols,row0+7u<height);
+      acc15=saved(at+7u,col0+32u,cols,row0+7u<height);
+    }
+    for(uint k0=k_first;k0<k_end;k0+=16u){
+      fetch_a(t,a_base,m0,height,k0,k_end,a_row,a_column);
+      fetch_b(t,b_base,n0,cols,k0,k_end,b_column,b_row);
       barrier();
       for(uint k=0u;k<steps;k++){
         vec4 a0=tile_a[k][ty*2u], a1=tile_a[k][ty*2u+1u], b0=tile_b[k][tx], b1=tile_b[k][8u+tx], p;
@@ -151,7 +179,11 @@ void main(){
       for(uint x=0u;x<end;x++){
         uint col=col0+x, i=row*cols+col;
         float mm=acc[x];
-        o0.d[i]=nn_canon(F2U(mm));
+        if(k_end<depth){
+          o0.d[i]=nn_canon(F2U(mm));
+        } else {
+          o0.d[i]=nn_canon(F2U(mm));
+        }
       }
     }
     if(blocks-block<=gl_NumWorkGroups.x) break;

@@ -1,6 +1,7 @@
 """Kernel meta data: bindings, parameter words, workgroups, and the loops of a thread."""
 
 import dataclasses
+import itertools
 import struct
 
 import numpy as np
@@ -16,6 +17,7 @@ from nnk.expr.meta import (
     KernelMeta,
     Launch,
     group_count_of,
+    k_ranges_of,
     kernel_meta_of,
     loop_count_of,
     out_count_of,
@@ -45,7 +47,7 @@ MATMUL = spec_of(views=("linear", "linear"), matmul=Matmul(0, 1))
 
 @pytest.mark.parametrize(("spec", "form", "axis", "head", "threads"), [
     (ELEMENTWISE, "elementwise", -1, 2, 256), (REDUCE, "reduce", 0, 4, 256), (COLUMNS, "reduce", 1, 4, 256),
-    (PRODUCT_SUM, "reduce", 0, 7, 256), (MATMUL, "matmul", -1, 6, 64)])
+    (PRODUCT_SUM, "reduce", 0, 7, 256), (MATMUL, "matmul", -1, 8, 64)])
 def test_forms(spec, form, axis, head, threads):
     meta = kernel_meta_of(spec)
     assert (meta.form, meta.reduce_axis, meta.pc_base_fixed, meta.local_size) == (form, axis, head, (threads, 1, 1))
@@ -70,7 +72,9 @@ def test_heads_of_forms():
     launch = Launch(6, 4, ((),), vector_out=True)
     assert struct.unpack("<4I", pack_words(kernel_meta_of(REDUCE), launch)) == (24, 4, 6, 1)
     launch = Launch(6, 4, ((), ()), mm_k=9, mm_batch=2, mm_trans=3)
-    assert struct.unpack("<6I", pack_words(kernel_meta_of(MATMUL), launch)) == (24, 4, 6, 9, 2, 3)
+    assert struct.unpack("<8I", pack_words(kernel_meta_of(MATMUL), launch)) == (24, 4, 6, 9, 2, 3, 0, 9)
+    launch = dataclasses.replace(launch, mm_range=(4, 7))
+    assert struct.unpack("<8I", pack_words(kernel_meta_of(MATMUL), launch))[6:] == (4, 7)
     assert struct.unpack("<7I", pack_words(kernel_meta_of(PRODUCT_SUM), launch)) == (24, 4, 6, 0, 9, 2, 3)
 
 
@@ -218,6 +222,20 @@ def test_loops_of_folds_grow_with_length_and_depth():
     assert loops[3] > 10 * (128 + 16)
     plain = kernel_meta_of(folds.row_max(40))
     assert loop_count_of(plain, Launch(40, 1280, ((),), out_cols=1), 3) < loops[3] - 10 * 128
+
+
+def test_parts_of_k():
+    """They follow each other, start at steps of the tile, and each stays within the loops."""
+    meta, launch = kernel_meta_of(MATMUL), Launch(70, 70, ((), ()), mm_k=5001)
+    whole = loop_count_of(meta, launch, 4)
+    parts = k_ranges_of(meta, launch, 4, whole // 3)
+    assert (parts[0][0], parts[-1][1]) == (0, 5001)
+    assert all(left[1] == right[0] and right[0] % 16 == 0 for left, right in itertools.pairwise(parts))
+    for part in parts:
+        assert loop_count_of(meta, dataclasses.replace(launch, mm_range=part), 4) <= whole // 3
+    assert len(parts) == 4
+    assert k_ranges_of(meta, launch, 4, whole) == [(0, 5001)]
+    assert k_ranges_of(meta, launch, 4, 100) == []
 
 
 def test_loops_count_the_rounds_of_a_capped_grid():

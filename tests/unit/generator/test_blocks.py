@@ -19,7 +19,7 @@ HOLES = {
                "item_line", "item_chunk", "passes", "body"},
     "PRODUCT": {"operands", "identity", "a", "b"},
     "MATMUL": {"step", "quads", "fetch", "last", "block", "operands", "identity", "accumulators", "fetch_a", "fetch_b",
-               "products", "choose", "body"},
+               "products", "choose", "body", "restore", "save"},
     "FETCH": {"name", "quads", "pad", "address", "quad_buffer", "buffer"},
     "GROUPED_SUM": {"name", "lane_count", "identity", "value"},
     "GROUPED_MAX": {"name", "identity", "value"},
