@@ -80,7 +80,7 @@ CASES: dict[str, Callable[[Engine], Tensor]] = {
     "softmax of rows of 20000": lambda engine: functions.softmax(_ordinary(engine, 2, 20000)),
     "sum of a row of 200000": lambda engine: _ordinary(engine, 1, 200000).sum(axis=-1),
     "sum of columns of 70000": lambda engine: _ordinary(engine, 70000, 3).sum(axis=0),
-    "softmax of columns": lambda engine: functions.softmax(_values(engine, 300, 33), 0),
+    "softmax of columns": lambda engine: functions.softmax(_ordinary(engine, 300, 33), 0),
     "normalised columns": lambda engine: _normalised(_ordinary(engine, 400, 33)),
     "one element": lambda engine: functions.exp(_ordinary(engine)),
     "19 inputs": _many_inputs,
