@@ -242,3 +242,33 @@ def fold_cases() -> st.SearchStrategy[Case]:
     """Random folds that the engines run."""
     seeds = st.integers(0, 2**64 - 1).map(random.Random)
     return (st.randoms(use_true_random=False) | seeds).map(random_fold_case)
+
+
+def random_attention(rand: Random) -> tuple[list[np.ndarray], dict[str, object]]:
+    """Arrays q, k, v and the options of a call of nnk.attention."""
+    lead = rand.choice(((), (2,), (2, 1)))
+    groups = rand.choice((1, 2, 3))
+    heads = groups * rand.choice((1, 1, 2, 3))
+    queries, keys = rand.choice((1, 2, 15, 17, 40)), rand.choice((1, 3, 33, 127, 128, 130, 200))
+    depth, columns = rand.choice((1, 4, 7, 16, 20)), rand.choice((1, 5, 8, 33, 65))
+    options: dict[str, object] = {}
+    if rand.randrange(4) == 0:
+        queries = keys
+        shape = (*lead, keys) if rand.randrange(2) else (keys,)
+        options["doc_ids"] = np.array([rand.randrange(3) for _ in range(int(np.prod(shape)))]).reshape(shape)
+    if rand.randrange(3) == 0:
+        options["alibi"] = random_floats(rand, heads)
+    if rand.randrange(3) == 0:
+        options["scale"] = rand.choice((1.0, 0.5, -2.0, 0.1))
+    full = (*lead, heads, queries, keys)
+    choice = rand.randrange(4)
+    if choice == 1:
+        options["mask"] = "causal"
+    elif choice > 1:
+        shape = rand.choice((full, full[-2:], (1, keys), (*[1] * len(full[:-2]), *full[-2:]), (*lead, 1, 1, keys),
+                             (*lead, 1, queries, keys)))
+        values = random_floats(rand, int(np.prod(shape))).reshape(shape)
+        options["mask"] = values > -0.5 if choice == 2 else values
+    arrays = [random_floats(rand, int(np.prod(shape))).reshape(shape) for shape in (
+        (*lead, heads, queries, depth), (*lead, groups, keys, depth), (*lead, groups, keys, columns))]
+    return arrays, options

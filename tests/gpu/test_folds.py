@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import nnk
 from nnk._fast.cpu import Program
@@ -17,8 +18,10 @@ from nnk.errors import LimitError
 from nnk.expr.meta import group_count_of, kernel_meta_of, loop_count_of, out_count_of, pack_words
 from nnk.generator.compile import compile_kernel
 from tests import folds
-from tests.fold_strategies import attention_case, fold_cases, launch_of
+from tests.fold_strategies import attention_case, fold_cases, launch_of, random_attention
+from tests.oracle.attention import attention
 from tests.oracle.evaluate import evaluate
+from tests.oracle.tensors import bits_of
 from tests.strategies import Case
 
 pytestmark = pytest.mark.usefixtures("quiet_numpy")
@@ -96,6 +99,15 @@ def test_calls_give_equal_bits(name: str, special: bool, vulkan: Any, cpu: Any) 
         results.append(CALLS[name](array).numpy())
     compare(*results)
     assert special or np.isfinite(results[0]).all()
+
+
+@given(seed=st.integers(0, 2**64 - 1))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture],
+          max_examples=max(12, settings.default.max_examples // 8))
+def test_random_calls_give_the_bits_of_the_oracle(vulkan: Any, seed: int) -> None:
+    arrays, options = random_attention(random.Random(seed))
+    got = nnk.attention(*map(vulkan.array, arrays), **options).numpy()
+    assert np.array_equal(got.view(np.uint32), bits_of(attention(*arrays, **options)))
 
 
 def test_the_longest_row_of_llvmpipe_is_right(vulkan: Any) -> None:

@@ -6,7 +6,8 @@ import pytest
 import nnk
 from nnk.errors import DTypeError, ExprError, LimitError, ShapeError
 from nnk.expr.key import spec_key
-from tests.oracle.evaluate import evaluate
+from tests.oracle import attention as oracle
+from tests.oracle.tensors import bits_of
 
 #: Largest error of a result against float64, in units in the last place of the largest |v|: docs/numerics.md.
 MOST_ULP = 4.6
@@ -43,14 +44,6 @@ def ulps(found, wanted, v):
     return float(np.abs(found - wanted).max() / np.spacing(np.abs(v).max()))
 
 
-def oracle_bits(tensor):
-    """The bits that the oracle gives for the one kernel of ``tensor``."""
-    schedule, order = tensor.engine.schedule([tensor])
-    (step,) = schedule.steps
-    inputs = [order[position].numpy().reshape(-1) for position in step.inputs]
-    return evaluate(step.spec, step.launch, inputs)[0].view(np.uint32).reshape(tensor.shape)
-
-
 CASES = {
     "plain": ((2, 3, 40, 16), (2, 3, 150, 16), (2, 3, 150, 24), {}),
     "matrices": ((7, 5), (9, 5), (9, 3), {}),
@@ -76,22 +69,16 @@ CASES = {
 }
 
 
-#: Calls whose mask is copied for each head first: more kernels than one.
-COPIED = ("padding", "mask of heads", "documents", "documents of all", "all")
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_values_and_bits(name, cpu):
     *shapes, options = CASES[name]
     q, k, v = (normal(*shape, seed=n) for n, shape in enumerate(shapes))
-    result = nnk.attention(*map(cpu.array, (q, k, v)), **options)
-    bits = None if name in COPIED else oracle_bits(result)
-    found = result.numpy()
+    found = nnk.attention(*map(cpu.array, (q, k, v)), **options).numpy()
     error = ulps(found, reference(q, k, v, **options), v)
     print(f"{name}: {error:.2f} ulp of the largest |v|")
     assert found.shape == (*np.broadcast_shapes(q.shape[:-2], q.shape[:-2]), q.shape[-2], v.shape[-1])
     assert error < MOST_ULP
-    assert bits is None or np.array_equal(found.view(np.uint32), bits)
+    assert np.array_equal(found.view(np.uint32), bits_of(oracle.attention(q, k, v, **options)))
 
 
 def test_long_rows_stay_near_float64(cpu):
@@ -171,11 +158,11 @@ def test_masked_rows_and_empty_axes(cpu):
 
 def test_special_values_follow_the_oracle(cpu):
     from nnk.engines.parity import special_values
-    q, k, v = (cpu.array(special_values((2, 33, 8), seed)) for seed in (1, 2, 3))
-    result = nnk.attention(q, k, v, "causal")
-    bits = oracle_bits(result)
-    assert np.array_equal(result.numpy().view(np.uint32), bits)
-    assert np.isfinite(result.numpy()).any()
+    for mask in (None, "causal"):
+        values = [special_values((2, 140, 8), seed) for seed in (1, 2, 3)]
+        found = nnk.attention(*map(cpu.array, values), mask).numpy()
+        assert np.array_equal(found.view(np.uint32), bits_of(oracle.attention(*values, mask)))
+        assert mask is None or np.isfinite(found).any()
 
 
 def test_explanation_names_the_fold(cpu):
