@@ -95,6 +95,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=1, help="processes (default: 1)")
     parser.add_argument("--device", default="vulkan",
                         help='"vulkan", "vulkan:N", a part of a device\'s name, or "none" for CPU engine and oracle')
+    parser.add_argument("--tier", choices=("T1", "T2", "T3"), help="force a numerics tier (default: the setting)")
     parser.add_argument("--spirv-val", action="store_true", help="have spirv-val judge every kernel")
     parser.add_argument("--failures", default=os.path.join(tempfile.gettempdir(), "nnk-parity-failures"),
                         help="folder for the launches that failed")
@@ -105,6 +106,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 def main(arguments: list[str] | None = None) -> int:
     """Run all of it."""
     options = parse(arguments)
+    if options.tier:
+        os.environ["NNK_TIER"] = options.tier
     if options.replay:
         return replay(options)
     began = time.monotonic()

@@ -19,7 +19,7 @@ from tests import strategies
 from tests.oracle import specrules as rules
 from tests.strategies import Case
 
-__all__ = ["MAX_SIDE", "Grid", "fit", "random_grid"]
+__all__ = ["MAX_SIDE", "Grid", "fit", "random_grid", "random_side", "read_slot", "within"]
 
 Random = random.Random
 Words = tuple[int, ...]
@@ -42,7 +42,7 @@ class Grid(NamedTuple):
     trans: int = 0
 
 
-def _side(rand: Random) -> int:
+def random_side(rand: Random) -> int:
     """A side: small, at an edge, or anything."""
     choice = rand.randrange(8)
     if choice < 4:
@@ -50,7 +50,7 @@ def _side(rand: Random) -> int:
     return rand.choice(SIDES) if choice < 7 else int(MAX_SIDE ** rand.random())
 
 
-def _within(rand: Random, sides: list[int], budget: int) -> list[int]:
+def within(rand: Random, sides: list[int], budget: int) -> list[int]:
     """The sides, cut in random order until their product fits the budget."""
     order = list(range(len(sides)))
     rand.shuffle(order)
@@ -67,7 +67,7 @@ def random_grid(rand: Random, spec: ExprSpec, budget: int) -> Grid:
     """Sizes whose work (elements times instructions, products of a matmul) is about the budget at most."""
     steps = len(spec.instrs) + 1
     if spec.matmul is None:
-        rows, cols = _within(rand, [_side(rand), _side(rand)], max(budget // steps, 1))
+        rows, cols = within(rand, [random_side(rand), random_side(rand)], max(budget // steps, 1))
         axis = reduce_axis_of(spec)
         if rand.randrange(16) == 0 and axis >= 0:
             # Chunks of a line, and lines of chunks.
@@ -75,11 +75,11 @@ def random_grid(rand: Random, spec: ExprSpec, budget: int) -> Grid:
             rows, cols = (lines, length) if axis == 0 else (length, lines)
         return Grid(rows, cols)
     batch = rand.choice((1, 1, 1, 2, 3, 7))
-    rows, cols, k = _within(rand, [_side(rand), _side(rand), _side(rand)], max(budget // batch, 1))
+    rows, cols, k = within(rand, [random_side(rand), random_side(rand), random_side(rand)], max(budget // batch, 1))
     if reduce_axis_of(spec) >= 0:
         # A GPU computes each value of a reduced product in one loop, and again in every pass over the line.
         k = min(k, 40)
-    rows, cols = _within(rand, [rows, cols], max(budget // (steps * batch), 1))
+    rows, cols = within(rand, [rows, cols], max(budget // (steps * batch), 1))
     return Grid(batch * rows, cols, batch, k, rand.randrange(4))
 
 
@@ -100,7 +100,7 @@ def _strided(rand: Random, rows: int, cols: int, rank: int, last: int = 0) -> _S
     return _Slot(words, count)
 
 
-def _read_slot(rand: Random, kind: int, param: int, grid: Grid, table: int) -> _Slot:
+def read_slot(rand: Random, kind: int, param: int, grid: Grid, table: int) -> _Slot:
     """A slot that the program reads through a view (exprspec 3.4); ``table`` is the height of gathered tables."""
     rows, cols = grid.rows, grid.cols
     count = rand.choice((1, 2, 3, 5, 8, 64))
@@ -175,7 +175,7 @@ def fit(rand: Random, spec: ExprSpec, grid: Grid, vector_out: bool) -> Case:
         if slot in operands and view.kind == rules.STRIDED:
             need = _strided_operand(rand, spec, slot, grid)
         else:
-            need = _read_slot(rand, view.kind, view.param, grid, tables[view.param].below if view.kind in (
+            need = read_slot(rand, view.kind, view.param, grid, tables[view.param].below if view.kind in (
                 rules.TAKE, rules.ROW_GATHER) else 1)
         words.append(need.words)
         inputs.append(strategies.random_floats(rand, max(need.count, operands.get(slot, 0))))

@@ -152,28 +152,6 @@ def _sizes(rand: Random, has_matmul: bool, has_vector: bool) -> _Sizes:
     return _Sizes(rows, length, batch, depth, rand.choice((1, 2, 8, 16, 33, 64, 65, 130)) if has_vector else 1)
 
 
-def fit_fold(rand: Random, spec: ExprSpec) -> Case:
-    """The spec of a random fold with another launch: its sizes are data."""
-    fold = spec.fold
-    assert fold is not None
-    rows, length, batch, depth, columns = _sizes(rand, fold.matmul is not None, fold.vecacc is not None)
-    slots = _Inputs(rand, rows, length, batch)
-    blocks = {fold.vecacc.b_input: length * columns} if fold.vecacc else {}
-    if fold.matmul:
-        blocks |= {fold.matmul.a_input: rows // batch * depth, fold.matmul.b_input: length * depth}
-    for slot, view in enumerate(spec.views):
-        if view.kind == rules.HEAD_GROUP:
-            ratio = rand.randrange(1, 5)
-            slots.add(view.kind, (ratio,), -(-batch // ratio) * blocks[slot])
-        elif slot in blocks:
-            slots.add(view.kind, (), batch * blocks[slot])
-        else:
-            slots.add_view(view.kind)
-    launch = Launch(rows, length, tuple(slots.words), spec.const_bits, spec.rparam_bits, mm_k=depth, mm_batch=batch,
-                    out_cols=columns)
-    return Case(spec, launch, slots.arrays)
-
-
 def random_fold_case(rand: Random) -> Case:
     """A fold of any kind with its launch and inputs."""
     has_matmul, has_vector = rand.randrange(3) > 0, rand.randrange(2) == 1

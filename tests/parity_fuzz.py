@@ -40,7 +40,7 @@ from nnk.expr.spec import ExprSpec
 from nnk.expr.spec_rules import validate
 from nnk.generator.compile import compile_kernel
 from nnk.numerics import VARIANTS
-from tests import fitting, fold_strategies, strategies
+from tests import fitting, fold_fitting, strategies
 from tests.oracle import evaluate
 from tests.oracle import specrules as rules
 from tests.strategies import Case
@@ -51,8 +51,8 @@ Words = npt.NDArray[np.uint32]
 #: Launches of one spec, and the work of an ordinary and of a rare launch; see fitting.random_grid.
 LAUNCHES, BUDGET, LARGE_BUDGET, LARGE_EVERY = 4, 30_000, 600_000, 40
 
-#: One sample in so many is a fold.
-FOLD_EVERY = 8
+#: One spec of so many is a fold.
+FOLD_EVERY = 6
 
 #: What an output holds before a launch, and how much of it lies behind the last element that may be written.
 UNWRITTEN, GUARD = 0xC0E80000, 67
@@ -95,18 +95,21 @@ def _share_slots(rand: Random, spec: ExprSpec) -> ExprSpec:
     return spec
 
 
+def _budget(rand: Random) -> int:
+    return LARGE_BUDGET if rand.randrange(LARGE_EVERY) == 0 else BUDGET
+
+
 def sample(seed: int, index: int, launches: int = LAUNCHES) -> Sample:
     """The sample of this number."""
     rand = Random(f"{seed}:{index}")
-    if index % FOLD_EVERY == 0:
-        spec = fold_strategies.random_fold_case(rand).spec
-        return Sample(spec, [fold_strategies.fit_fold(rand, spec) for _ in range(launches)])
+    if rand.randrange(FOLD_EVERY) == 0:
+        fold = fold_fitting.random_fold_spec(rand)
+        return Sample(fold, [fold_fitting.fit_fold(rand, fold, _budget(rand)) for _ in range(launches)])
     spec = _share_slots(rand, strategies.random_case(rand).spec)
     canonical = canonicalise(spec)
     cases = []
     for _ in range(launches):
-        budget = LARGE_BUDGET if rand.randrange(LARGE_EVERY) == 0 else BUDGET
-        grid = fitting.random_grid(rand, spec, budget)
+        grid = fitting.random_grid(rand, spec, _budget(rand))
         vector_out = grid.rows * grid.cols > 0 and reduce_axis_of(canonical) >= 0 and rand.randrange(2) == 0
         cases.append(fitting.fit(rand, spec, grid, vector_out))
     return Sample(spec, cases)

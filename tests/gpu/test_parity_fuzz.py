@@ -57,9 +57,12 @@ def test_samples_cover_the_format() -> None:
     assert any(spec.extras for spec in specs)
     sides = [side for launch in launches for side in (launch.rows // launch.mm_batch, launch.cols)]
     assert min(sides) == 0
-    plain = [launch for drawn in samples for case in drawn.cases for launch in [case.launch]
-             if reduce_axis_of(drawn.spec) < 0]
-    assert max(side for launch in plain for side in (launch.rows // launch.mm_batch, launch.mm_k)) == fitting.MAX_SIDE
+    assert fitting.MAX_SIDE in {*sides, *(launch.mm_k for launch in launches)}
+    folds = [case.spec.fold for drawn in samples for case in drawn.cases if case.spec.fold is not None]
+    assert {(fold.matmul is not None, fold.vecacc is not None) for fold in folds} == {
+        (product, vector) for product in (False, True) for vector in (False, True)}
+    assert max(fold.k for fold in folds) > 1000
+    assert max(fold.vec_state_len for fold in folds) > 200
     assert any(spec.matmul and spec.matmul.a_input == spec.matmul.b_input for spec in specs)
     assert any(launch.vector_out for launch in launches)
 
