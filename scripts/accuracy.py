@@ -115,9 +115,10 @@ def measure_chunk(name: str, operands: list[Floats]) -> State:
 
 def every(step: int) -> Iterator[Callable[[], list[Floats]]]:
     """Yield makers of chunks that cover every ``step``-th float."""
+    offsets = (np.arange(CHUNK, dtype=np.uint64) * step % 2**32).astype(np.uint32)
     for first in range(0, 2**32, CHUNK * step):
-        yield lambda first=first: [np.arange(first, min(first + CHUNK * step, 2**32), step,  # type: ignore[misc]
-                                             dtype=np.uint64).astype(np.uint32).view(np.float32)]
+        count = min(CHUNK, -(-(2**32 - first) // step))
+        yield lambda first=first, count=count: [(offsets[:count] + np.uint32(first)).view(np.float32)]  # type: ignore[misc]
 
 
 SPECIAL = np.array([sign | bits for sign in (0, 0x80000000) for bits in (
