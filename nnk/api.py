@@ -13,22 +13,30 @@ if TYPE_CHECKING:
 __all__ = ["array", "cache_path", "devices", "engine"]
 
 
-def engine(device: str | Engine | None = None) -> Engine:
-    """Return the engine of a device; one object a device and process.
+def engine(device: str | Engine | None = None, numerics: str | None = None) -> Engine:
+    """Return the engine of a device; one object a device, process and kind of numerics.
 
     Parameters
     ----------
     device : str or None
         ``"cpu"``; ``"vulkan"`` (the best device); ``"vulkan:1"``; part of a device name; ``"auto"`` or None: the
         setting NNK_DEVICE, by default the best GPU, else a Vulkan CPU device, else the CPU engine.
+    numerics : str or None
+        ``"exact"``: the same bits as on every other device. ``"fast"``: on Vulkan devices their own functions and fused
+        multiplications and additions, with errors that differ from device to device (docs/numerics.md); the CPU
+        engine stays exact. Default: the setting NNK_NUMERICS, by default exact.
 
     Raises
     ------
+    ConfigError
+        If ``numerics`` is neither.
+    DeviceError
+        If ``device`` is a Vulkan engine of the other numerics.
     NoDeviceError
         If no device fits; ``hints`` says what to install.
     """
     from nnk.engines.select import get_engine
-    return get_engine(device)
+    return get_engine(device, numerics)
 
 
 def array(data: Any, engine: str | Engine | None = None, dtype: Any = None) -> Tensor:

@@ -55,6 +55,13 @@ def _tier(value: str) -> str:
     return tier if tier != "AUTO" else "auto"
 
 
+def _numerics(value: str) -> str:
+    numerics = value.strip().lower()
+    if numerics not in ("exact", "fast"):
+        raise ValueError
+    return numerics
+
+
 def _level(value: str) -> str:
     level = value.strip().upper()
     if level and level not in ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"):
@@ -113,6 +120,9 @@ _setting("push_descriptors", "NNK_PUSH_DESCRIPTORS", "device", _flag, True, "0 o
          "Use VK_KHR_push_descriptor where the device has it; 0 uses plain descriptor sets.")
 _setting("tier", "NNK_TIER", "device", _tier, "auto", "auto, T1, T2 or T3",
          "Numerics tier of Vulkan devices, by default the fastest that a device can take. Never changes a result.",
+         changes_code=True)
+_setting("numerics", "NNK_NUMERICS", "device", _numerics, "exact", "exact or fast",
+         "exact: the same bits everywhere. fast: Vulkan devices use their own functions, with errors by device.",
          changes_code=True)
 _setting("explain", "NNK_EXPLAIN", "debug", _flag, False, "0 or 1",
          "Log every kernel key part by part, and at which step a request left the fast path.")

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 __all__ = [
     "CONTRACT_VERSION",
+    "FAST_FUNCTIONS",
+    "FAST_VARIANT",
     "FOLD_BLOCK",
     "FOLD_MAX_IDENTITY_BITS",
     "FUNCTIONS",
@@ -30,6 +32,9 @@ CONTRACT_VERSION = 2
 #: Device tier (R10) -> variant of a kernel's code, which is part of its key. ``""`` uses native float instructions;
 #: ``t2`` replaces a program's own + - * by integers near the underflow range; ``t3`` all float arithmetic.
 VARIANTS: dict[str, str] = {"T1": "", "T1'": "", "T2": "t2", "T3": "t3"}
+
+#: Variant of a kernel's code outside of the contract: the driver's functions, contraction of + - *.
+FAST_VARIANT = "fast"
 
 #: The only NaN at an observable point (R4).
 NAN_BITS = 0x7FC00000
@@ -99,4 +104,23 @@ FUNCTIONS: dict[str, str] = {
     "atan2": "nn_atan2({a},{b})",
     "fmod": "U2F(nn_fmod(F2U({a}),F2U({b})))",
     "remainder": "U2F(nn_remainder(F2U({a}),F2U({b})))",
+}
+
+#: What takes the place of :data:`FUNCTIONS` in the variant ``fast``: GLSL's own functions where it has them. The exact
+#: functions stay where it has none, or one that is of no use near zero or for a negative base.
+FAST_FUNCTIONS: dict[str, str] = {
+    "exp": "exp({a})",
+    "log": "log({a})",
+    "sqrt": "sqrt({a})",
+    "rsqrt": "inversesqrt({a})",
+    # Some drivers divide infinity by infinity for large operands.
+    "tanh": "tanh(clamp({a},-10.0,10.0))",
+    "div": "({a})/({b})",
+    "sigmoid": "1.0/(1.0+exp(-({a})))",
+    "silu": "({a})/(1.0+exp(-({a})))",
+    "gelu_tanh": "({a})/(1.0+exp(-1.5957691*(({a})+0.044715*({a})*({a})*({a}))))",
+    "sin": "sin({a})",
+    "cos": "cos({a})",
+    "exp2": "exp2({a})",
+    "log2": "log2({a})",
 }

@@ -50,7 +50,7 @@ GROUP_CAPABILITIES = {61: 1, 62: 2, 64: 8, 65: 16}
 #: Capabilities that a kernel of the default numerics may declare: Shader and the above.
 KERNEL_CAPABILITIES = frozenset({1, *GROUP_CAPABILITIES})
 
-_OP_EXTENSION, _OP_EXT_INST_IMPORT, _OP_EXT_INST, _OP_MEMORY_MODEL = 10, 11, 12, 14
+_OP_NAME, _OP_EXTENSION, _OP_EXT_INST_IMPORT, _OP_EXT_INST, _OP_MEMORY_MODEL = 5, 10, 11, 12, 14
 _OP_ENTRY_POINT, _OP_EXECUTION_MODE, _OP_CAPABILITY, _OP_EXECUTION_MODE_ID = 15, 16, 17, 331
 _OP_TYPE_INT, _OP_TYPE_FLOAT, _OP_TYPE_VECTOR, _OP_TYPE_MATRIX = 21, 22, 23, 24
 _OP_TYPE_ARRAY, _OP_TYPE_RUNTIME_ARRAY, _OP_TYPE_STRUCT, _OP_TYPE_POINTER = 28, 29, 30, 32
@@ -236,8 +236,8 @@ def _pack(instructions: Iterable[tuple[int, ...]]) -> bytes:
     return struct.pack(f"<{len(words)}I", *words)
 
 
-def decorate_no_contraction(spirv: bytes) -> bytes:
-    """Return the module with NoContraction on every float arithmetic result (R11).
+def decorate_no_contraction(spirv: bytes, functions: Collection[str] | None = None) -> bytes:
+    """Return the module with NoContraction on every float arithmetic result (R11), or on those in ``functions`` alone.
 
     Raises
     ------
@@ -246,8 +246,15 @@ def decorate_no_contraction(spirv: bytes) -> bytes:
     """
     module = _read(spirv)
     done = _no_contraction_ids(module)
-    missing = [target for op, start in zip(module.ops, module.starts, strict=True)
-               if op in _ARITHMETIC and (target := module.result_id(start)) not in done]
+    missing, names, is_in = [], {}, True
+    for op, start in zip(module.ops, module.starts, strict=True):
+        if op == _OP_NAME:
+            operands = module.operands(start, 2)
+            names[operands[0]] = module.text(operands[1:], start).split("(", 1)[0]
+        elif op == _OP_FUNCTION:
+            is_in = functions is None or names.get(module.result_id(start)) in functions
+        elif is_in and op in _ARITHMETIC and (target := module.result_id(start)) not in done:
+            missing.append(target)
     cut = 4 * module.first_of_types()
     added = _pack((_OP_DECORATE, target, _DECORATION_NO_CONTRACTION) for target in missing)
     return spirv[:cut] + added + spirv[cut:]

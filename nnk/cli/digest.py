@@ -16,7 +16,7 @@ from nnk.cache.location import shown
 from nnk.cli.output import print_json, print_table
 from nnk.engines.base import Engine
 from nnk.engines.parity import digest as digest_of
-from nnk.engines.select import get_engine
+from nnk.engines.select import exact_engine
 from nnk.engines.suite import anchors
 from nnk.errors import FormatError, ModelError, ParityError
 from nnk.expr.node import Tensor
@@ -67,10 +67,10 @@ _READERS: dict[str, Callable[[str], Outputs]] = {".npy": _arrays_of, ".npz": _ar
 
 def _outputs(arguments: argparse.Namespace) -> Outputs:
     if arguments.model is not None:
-        return model_outputs(arguments.model, get_engine(arguments.device))
+        return model_outputs(arguments.model, exact_engine(arguments.device, "nnk digest"))
     suffix = Path(arguments.file).suffix.lower()
     if suffix == ".py":
-        return _outputs_of_script(arguments.file, get_engine(arguments.device))
+        return _outputs_of_script(arguments.file, exact_engine(arguments.device, "nnk digest"))
     if suffix not in _READERS:
         raise FormatError(f"Expected a file of {', '.join((*_READERS, '.py'))}, got {shown(arguments.file)}",
                           field=arguments.file)

@@ -15,7 +15,7 @@ from nnk.engines.base import Engine
 from nnk.engines.explain import explain as explain_tensor
 from nnk.engines.parity import SUITE, compare, digest, special_values
 from nnk.engines.schedule import Scheduler, Step
-from nnk.engines.select import cpu_engine, get_engine
+from nnk.engines.select import cpu_engine, exact_engine, get_engine
 from nnk.engines.suite import CASES, anchors
 from nnk.errors import ParityError, ShapeError
 from nnk.expr.node import Tensor
@@ -104,7 +104,7 @@ def parity(arguments: argparse.Namespace) -> int:
 
     Without expressions the fixed suite is run, and its results are also held to the anchors.
     """
-    engine = get_engine(arguments.device)
+    engine = exact_engine(arguments.device, "nnk parity")
     rows = list(_rows(arguments, engine))
     if arguments.json:
         print_json({"device": engine.device_name, "results": rows})

@@ -40,7 +40,7 @@ def _self_test(index: int) -> dict[str, Any]:
     """Return the numerics tier of a device and what its self-test says."""
     from nnk.engines.select import get_engine
     try:
-        engine: Any = get_engine(f"vulkan:{index}")
+        engine: Any = get_engine(f"vulkan:{index}", "exact")
     except NnkError as error:
         return {"tier": "none", "self_test": f"{type(error).__name__}: {error}", "self_tests": {}}
     return {**engine.self_test.as_dict(), "self_test": "passed"}

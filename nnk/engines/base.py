@@ -80,12 +80,15 @@ class Engine(abc.ABC):
     device_name : str
         What runs the kernels, for people.
     kernels : KernelCounts
+    numerics : str
+        ``"exact"``: the bits of the contract. ``"fast"``: what the device's own functions give.
     """
 
     name: str
     device_name: str
 
     def __init__(self) -> None:
+        self.numerics = "exact"
         self.kernels = KernelCounts()
         self.scheduler = Scheduler(GENERATOR_VERSION)
         self.dispatch_count = 0

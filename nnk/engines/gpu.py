@@ -28,8 +28,8 @@ from nnk import config, spirv
 from nnk.cache.pipelines import load_pipelines, pipelines_path, save_pipelines
 from nnk.cache.store import KernelCache
 from nnk.engines.base import Engine, KernelCounts
-from nnk.engines.schedule import Step
-from nnk.engines.selftest import run_self_test
+from nnk.engines.schedule import Scheduler, Step
+from nnk.engines.selftest import SelfTest, run_self_test
 from nnk.errors import (
     CacheError,
     DeviceLostError,
@@ -42,6 +42,7 @@ from nnk.expr.key import explain_key, key_parts
 from nnk.expr.meta import k_ranges_of, loop_count_of, out_count_of, pack_words
 from nnk.generator.compile import compile_kernel, compiler_version
 from nnk.generator.version import GENERATOR_VERSION
+from nnk.numerics import FAST_VARIANT
 from nnk.vk.device import Device
 from nnk.vk.instance import DeviceInfo
 
@@ -54,10 +55,15 @@ _LLVMPIPE_LOOP_LIMIT = 65535
 
 
 class GpuEngine(Engine):
-    """Runs kernels on one Vulkan device, through the kernel cache ``cache``."""
+    """Runs kernels on one Vulkan device, through the kernel cache ``cache``.
 
-    def __init__(self, info: DeviceInfo, cache: KernelCache) -> None:
+    ``numerics`` is ``"exact"`` or ``"fast"``, by default the setting NNK_NUMERICS. The self-test of the device belongs
+    to exact numerics: fast ones need none.
+    """
+
+    def __init__(self, info: DeviceInfo, cache: KernelCache, numerics: str | None = None) -> None:
         super().__init__()
+        self.numerics = config.get("numerics") if numerics is None else numerics
         self.info = info
         self.name = f"vulkan:{info.index}"
         self.device_name = info.name
@@ -74,7 +80,11 @@ class GpuEngine(Engine):
         groups = info.limits["maxComputeWorkGroupCount"]
         assert isinstance(groups, tuple)
         self._max_groups = groups[0]
+        self.self_test: SelfTest | None = None
         try:
+            if self.numerics == "fast":
+                self.scheduler = Scheduler(GENERATOR_VERSION, FAST_VARIANT)
+                return
             self.self_test = run_self_test(self)
             # Whether the self-test ran here or was remembered is no concern of those who count kernels.
             self.kernels, self.dispatch_count = KernelCounts(), 0
@@ -84,8 +94,8 @@ class GpuEngine(Engine):
 
     @property
     def tier(self) -> str:
-        """Numerics tier of the kernels: ``T1``, ``T1'``, ``T2`` or ``T3``. All give the same bits."""
-        return self.self_test.tier
+        """Numerics tier of the kernels: ``T1``, ``T1'``, ``T2`` or ``T3``, all with the same bits; or ``none``."""
+        return "none" if self.self_test is None else self.self_test.tier
 
     # -------------------------------------------------------------------------------------- storage
 

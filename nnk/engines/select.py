@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from nnk import config
 from nnk.engines.base import Engine
-from nnk.errors import DeviceError, NoDeviceError, PerformanceWarning
+from nnk.errors import ConfigError, DeviceError, NoDeviceError, PerformanceWarning
 
 if TYPE_CHECKING:
     from nnk.vk.instance import DeviceInfo
 
-__all__ = ["cpu_engine", "get_engine", "vulkan_devices"]
+__all__ = ["cpu_engine", "exact_engine", "get_engine", "vulkan_devices"]
 
 _engines: dict[str, Engine] = {}
 _lock = threading.Lock()
@@ -43,29 +43,29 @@ def cpu_engine() -> Engine:
         return _engines["cpu"]
 
 
-def _vulkan_engine(name: str) -> Engine:
+def _vulkan_engine(name: str, numerics: str) -> Engine:
     from nnk.cache.store import KernelCache
     from nnk.engines.gpu import GpuEngine
     from nnk.generator.version import GENERATOR_VERSION
     from nnk.vk.instance import select
     info = select(name)
-    # The tier is part of an engine: a changed setting means another one.
-    key = f"vulkan:{info.index} {config.get('tier')}"
+    # Numerics and tier are part of an engine: a changed setting means another one.
+    key = f"vulkan:{info.index} {numerics} {config.get('tier')}"
     with _lock:
         if key not in _engines:
-            _engines[key] = GpuEngine(info, KernelCache(generator_version=GENERATOR_VERSION))
+            _engines[key] = GpuEngine(info, KernelCache(generator_version=GENERATOR_VERSION), numerics)
             # Registered after the Vulkan instance's handler, it runs before: caches are written, then devices go.
             atexit.unregister(forget_engines)
             atexit.register(forget_engines)
         return _engines[key]
 
 
-def _automatic() -> Engine:
+def _automatic(numerics: str) -> Engine:
     """Return the best Vulkan device's engine, or the CPU's where there is none that gives the contract's bits."""
     global _told_about_cpu
     if not _told_about_cpu:
         try:
-            return _vulkan_engine("vulkan")
+            return _vulkan_engine("vulkan", numerics)
         except DeviceError as error:
             # Also a device that fails its self-test. It is not tried again: that would cost a device at every call.
             _told_about_cpu = True
@@ -73,22 +73,35 @@ def _automatic() -> Engine:
     return cpu_engine()
 
 
-def get_engine(device: str | Engine | None = None) -> Engine:
-    """Return the engine for ``device``, one object a device and process.
+def get_engine(device: str | Engine | None = None, numerics: str | None = None) -> Engine:
+    """Return the engine for ``device``, one object a device, process and kind of numerics.
 
     Parameters
     ----------
     device : str, Engine or None
         ``"cpu"``; ``"vulkan"`` (the best device); ``"vulkan:1"``; part of a device name; ``"auto"`` or None (the
         setting NNK_DEVICE, by default the best GPU, else a Vulkan CPU device, else the CPU engine).
+    numerics : str or None
+        ``"exact"`` or ``"fast"``, by default the setting NNK_NUMERICS. The CPU engine is always exact.
 
     Raises
     ------
+    ConfigError
+        If ``numerics`` is neither.
+    DeviceError
+        If ``device`` is a Vulkan engine of the other numerics.
     NoDeviceError
         If no device fits.
     """
+    if numerics not in (None, "exact", "fast"):
+        raise ConfigError(f"Expected numerics exact or fast for an engine, got {numerics!r}", variable="numerics",
+                          value=numerics, expected="exact or fast")
     if isinstance(device, Engine):
+        if numerics not in (None, device.numerics) and device.name != "cpu":
+            raise DeviceError(f"Expected an engine of {numerics} numerics, got {device!r}, which is {device.numerics}; "
+                              f"name the device instead")
         return device
+    numerics = config.get("numerics") if numerics is None else numerics
     if device is not None and not isinstance(device, str):
         raise NoDeviceError(f"Expected an engine or the name of a device, got {type(device).__name__}",
                             hints=['use "auto", "cpu", "vulkan" or part of a device name'])
@@ -96,8 +109,24 @@ def get_engine(device: str | Engine | None = None) -> Engine:
     if name == "auto":
         name = config.get("device")
     if name == "auto":
-        return _automatic()
-    return cpu_engine() if name == "cpu" else _vulkan_engine(name)
+        return _automatic(numerics)
+    return cpu_engine() if name == "cpu" else _vulkan_engine(name, numerics)
+
+
+def exact_engine(device: str | Engine | None, what: str) -> Engine:
+    """Return the engine for ``device`` where ``what`` needs the contract's bits.
+
+    Raises
+    ------
+    ConfigError
+        If the engine's numerics are fast.
+    """
+    engine = get_engine(device)
+    if engine.numerics != "exact":
+        raise ConfigError(f"Expected exact numerics for {what}, got {engine.numerics}, whose bits differ between "
+                          f"devices and drivers; unset NNK_NUMERICS", variable="NNK_NUMERICS", value=engine.numerics,
+                          expected="exact")
+    return engine
 
 
 def forget_engines() -> None:

@@ -18,7 +18,7 @@ DISPATCH_SIGNATURE = 0x00020000
 #: not among them: GENERATOR_VERSION stands for the text of code, and the variant has a place of its own.
 _CONSTANTS = [(module, name) for module in (meta, numerics) for name, value in vars(module).items()
               if name.isupper() and name[0] != "_" and isinstance(value, (int, tuple, dict))
-              and name not in ("FUNCTIONS", "VARIANTS")]
+              and name not in ("FUNCTIONS", "FAST_FUNCTIONS", "VARIANTS")]
 
 
 def spec_key(spec: ExprSpec) -> str:
@@ -42,7 +42,7 @@ def key_suffix(prec_sig: int, variant: str) -> str:
 def kernel_key(structure_key: str, prec_sig: int, generator_version: int, variant: str = "") -> str:
     """Return the cache key ``v<generator version>.<structure key><suffix>``.
 
-    ``variant`` is a value of :data:`nnk.numerics.VARIANTS`.
+    ``variant`` is a value of :data:`nnk.numerics.VARIANTS`, or :data:`nnk.numerics.FAST_VARIANT`.
     """
     return f"v{generator_version}.{structure_key}{key_suffix(prec_sig, variant)}"
 

@@ -10,6 +10,7 @@ from nnk.expr.spec import ExprSpec
 from nnk.generator.glsl import emit
 from nnk.generator.mathlib import function_names
 from nnk.generator.soft import SOFT_VARIANTS, check_replaced, replace_arithmetic
+from nnk.numerics import FAST_VARIANT
 
 __all__ = ["compile_kernel", "compiler_version"]
 
@@ -31,7 +32,8 @@ def _dump(key: str, suffix: str, data: bytes) -> None:
 def compile_kernel(spec: ExprSpec, key: str, prec_sig: int = 0, variant: str = "") -> bytes:
     """Return the SPIR-V of the kernel of a canonical ``spec``, ready for the cache.
 
-    ``variant`` is one of the values of :data:`nnk.numerics.VARIANTS`.
+    ``variant`` is one of the values of :data:`nnk.numerics.VARIANTS`, or :data:`nnk.numerics.FAST_VARIANT`, whose
+    kernels are outside of the contract.
 
     Raises
     ------
@@ -49,8 +51,12 @@ def compile_kernel(spec: ExprSpec, key: str, prec_sig: int = 0, variant: str = "
         if variant in SOFT_VARIANTS:
             module = replace_arithmetic(module, variant, function_names())
             check_replaced(module, variant, function_names())
-        module = spirv.decorate_no_contraction(module)
-        spirv.check_exact(module)
+        if variant == FAST_VARIANT:
+            # Without the decoration, drivers may fuse + - *, but the exact functions would be wrong.
+            module = spirv.decorate_no_contraction(module, function_names())
+        else:
+            module = spirv.decorate_no_contraction(module)
+            spirv.check_exact(module)
     except CompileError as error:
         raise CompileError(f"Kernel {key}: {error.message}", key=key, source=source, log=error.log) from error
     _dump(key, ".spv", module)

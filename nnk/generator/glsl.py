@@ -156,7 +156,9 @@ class _Emitter:
         if name in ("lt", "gt") and used[0] == used[1]:
             return f"float v{instr.dst}=U2F({_OPAQUE_ZERO});"
         texts = dict(zip("abc", map(self.operand, used), strict=False))
-        return f"float v{instr.dst}={numerics.FUNCTIONS[name].format(**texts)};"
+        is_fast = self.variant == numerics.FAST_VARIANT and name in numerics.FAST_FUNCTIONS
+        table = numerics.FAST_FUNCTIONS if is_fast else numerics.FUNCTIONS
+        return f"float v{instr.dst}={table[name].format(**texts)};"
 
     # ---------------------------------------------------------------------------------- straight-line code
 
@@ -504,7 +506,7 @@ def _emit_matmul(emitter: _Emitter) -> str:
 def emit(spec: ExprSpec, prec_sig: int = 0, variant: str = "") -> str:
     """Return the GLSL source of the kernel of a canonical ``spec``.
 
-    ``variant`` is one of the values of :data:`nnk.numerics.VARIANTS`.
+    ``variant`` is one of the values of :data:`nnk.numerics.VARIANTS`, or :data:`nnk.numerics.FAST_VARIANT`.
 
     Raises
     ------

@@ -36,7 +36,7 @@ def on_cpu(case: Case) -> np.ndarray:
 
 def on_vulkan(engine: Any, case: Case, groups: int | None = None) -> np.ndarray:
     meta = kernel_meta_of(case.spec)
-    kernel = engine.device.build_kernel(compile_kernel(case.spec, "test"), meta)
+    kernel = engine.device.build_kernel(compile_kernel(case.spec, "test", 0, engine.scheduler.variant), meta)
     inputs = [engine.upload(np.ascontiguousarray(array)) for array in case.inputs]
     output = engine.allocate(4 * out_count_of(meta, case.launch))
     engine.device.dispatch(kernel, inputs, [output], pack_words(meta, case.launch),

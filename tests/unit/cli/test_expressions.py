@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nnk import config
 from nnk.cli import main
 from nnk.engines.cpu import CpuEngine
 from nnk.engines.parity import SUITE
@@ -129,6 +130,20 @@ def test_parity_json(vulkan: Any, capsys: pytest.CaptureFixture[str]) -> None:
         assert row["equal"] is True
 
 
+def test_parity_refuses_fast_numerics(vulkan: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    with config.override(numerics="fast"):
+        assert main(["parity", "x + 1"]) == 1
+    assert "ConfigError: Expected exact numerics for nnk parity, got fast" in capsys.readouterr().err
+
+
+def test_explain_shows_the_variant(vulkan: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    for settings, variant in (({"tier": "T3"}, "t3"), ({"numerics": "fast"}, "fast"), ({}, "")):
+        with config.override(**settings):
+            found = json.loads(run(capsys, "explain", "x + 1", "--json"))
+        assert [kernel["variant"] for kernel in found["kernels"]] == [variant]
+        assert found["kernels"][0]["key"].partition("#")[2] == variant
+
+
 def test_parity_depends_on_the_seed(capsys: pytest.CaptureFixture[str]) -> None:
     first, again, other = (run(capsys, "parity", "x * w", "--device", "cpu", "--seed", seed) for seed in "778")
     assert first == again != other
@@ -143,7 +158,7 @@ class Wrong(CpuEngine):
 
 
 def test_difference_is_found(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("nnk.cli.expressions.get_engine", lambda _: Wrong())
+    monkeypatch.setattr("nnk.cli.expressions.exact_engine", lambda *_: Wrong())
     out = run(capsys, "parity", "x * 0 + 1", "x", code=1)
     assert [line.split()[2] for line in out.splitlines()[1:3]] == ["DIFFERENT", "equal"]
     assert out.splitlines()[3] == ("x * 0 + 1: 1 of 4096 elements differ; the first at (1, 6): 0x3f800000 and "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,10 @@ def test_info_json(vulkan: Any, cache_dir: Path, capsys: pytest.CaptureFixture[s
     assert device["name"] == vulkan.device_name
     assert device["self_test"] == "passed"
     assert device["tier"] in ("T1", "T1'")
+    assert device["tier"] == device["decided_tier"] == device["promised_tier"]
+    native = device["self_tests"]["native"]
+    assert native["probes"] > 20
+    assert native["wrong"] == []
     assert device["limits"]["maxPushConstantsSize"] >= 128
 
 
@@ -43,9 +48,20 @@ def test_info_text(vulkan: Any, cache_dir: Path, capsys: pytest.CaptureFixture[s
     assert ".".join(map(str, vulkan.info.api_version)) in out
 
 
+def test_info_shows_a_tier_that_is_asked_for(vulkan: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    with config.override(tier="T2", numerics="fast"):
+        assert main(["info"]) == 0
+    lines = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()]
+    found = {line[0]: line[1] for line in lines if len(line) == 2}
+    assert found["tier"] == "T2"
+    assert found["decided_tier"] in ("T1", "T1'")
+    for variant in ("native", "t2"):
+        assert re.search(rf"{variant}: (\d+) of \1 probes right", found["self_tests"])
+
+
 def test_info_shows_a_failed_self_test(vulkan: Any, monkeypatch: pytest.MonkeyPatch,
                                        capsys: pytest.CaptureFixture[str]) -> None:
-    def fail(_: str) -> None:
+    def fail(*_: str) -> None:
         raise CompileError("no compiler")
     monkeypatch.setattr("nnk.engines.select.get_engine", fail)
     assert main(["info", "--json"]) == 0

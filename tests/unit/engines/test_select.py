@@ -11,7 +11,7 @@ import nnk
 from nnk import config
 from nnk.engines import select
 from nnk.engines.cpu import CpuEngine
-from nnk.errors import DeviceError, NoDeviceError, PerformanceWarning
+from nnk.errors import ConfigError, DeviceError, NoDeviceError, PerformanceWarning
 
 
 def run(code, **environment):
@@ -79,7 +79,7 @@ def test_automatic_choice_without_vulkan_says_so_once(no_vulkan, cpu):
 def test_automatic_choice_passes_over_a_device_that_fails(monkeypatch, cpu):
     opened = []
 
-    def fails(name):
+    def fails(name, numerics):
         opened.append(name)
         raise DeviceError("Expected exact float32 arithmetic on X, found: reassociation")
     monkeypatch.setattr(select, "_vulkan_engine", fails)
@@ -90,6 +90,44 @@ def test_automatic_choice_passes_over_a_device_that_fails(monkeypatch, cpu):
     assert opened == ["vulkan"]
     with pytest.raises(DeviceError, match="reassociation"):
         nnk.engine("vulkan")
+
+
+def test_numerics_are_part_of_an_engine(vulkan, cpu):
+    fast = nnk.engine("vulkan", numerics="fast")
+    assert (vulkan.numerics, fast.numerics) == ("exact", "fast")
+    assert fast is not vulkan
+    assert nnk.engine(vulkan.name, numerics="fast") is fast
+    assert nnk.engine("vulkan", numerics="exact") is nnk.engine("vulkan") is vulkan
+    with config.override(numerics="fast"):
+        assert nnk.engine("vulkan") is nnk.engine() is fast
+        assert nnk.engine("vulkan", numerics="exact") is vulkan
+        assert nnk.engine(vulkan) is vulkan
+    assert nnk.engine(fast, numerics="fast") is fast
+    with pytest.raises(DeviceError, match=r"Expected an engine of fast numerics, got <nnk engine .*which is exact"):
+        nnk.engine(vulkan, numerics="fast")
+    with pytest.raises(ConfigError, match="Expected numerics exact or fast for an engine, got 'quick'"):
+        nnk.engine("vulkan", numerics="quick")
+
+
+def test_the_cpu_engine_is_always_exact(cpu):
+    assert nnk.engine("cpu", numerics="fast") is nnk.engine(cpu, numerics="fast") is cpu
+    with config.override(numerics="fast"):
+        assert nnk.engine("cpu") is cpu
+    assert cpu.numerics == "exact"
+
+
+def test_the_tier_is_part_of_an_engine(vulkan):
+    with config.override(tier="T1"):
+        again = nnk.engine("vulkan")
+        assert (again is vulkan, again.tier, again.self_test.remembered) == (False, vulkan.tier, {""})
+
+
+def test_an_exact_engine_is_asked_for(vulkan, cpu):
+    assert select.exact_engine("vulkan", "a test") is vulkan
+    with config.override(numerics="fast"):
+        assert select.exact_engine("cpu", "a test") is cpu
+        with pytest.raises(ConfigError, match=r"Expected exact numerics for a test, got fast, .*unset NNK_NUMERICS"):
+            select.exact_engine("vulkan", "a test")
 
 
 def test_vulkan_without_a_device_is_an_error(no_vulkan):

@@ -14,7 +14,7 @@ from nnk.expr.key import explain_key, kernel_identity, kernel_key, key_parts, pr
 from nnk.expr.spec import ExprSpec, Instr, Matmul, Operand, ViewSpec, bits_of
 from nnk.generator import blocks, glsl, mathlib
 from nnk.generator.glsl import emit
-from nnk.numerics import VARIANTS
+from nnk.numerics import FAST_VARIANT, VARIANTS
 from tests import ROOT, folds
 from tests.commands import python
 from tests.oracle import exprspec as oracle
@@ -250,8 +250,9 @@ def test_identity_is_the_same_in_every_process():
 
 
 def test_every_variant_has_its_identity():
-    found = {kernel_identity(_SPEC, 0, 1, variant) for variant in VARIANTS.values()}
-    assert len(found) == len(set(VARIANTS.values()))
+    variants = {*VARIANTS.values(), FAST_VARIANT}
+    assert len({kernel_identity(_SPEC, 0, 1, variant) for variant in variants}) == len(variants)
+    assert len({kernel_key("0" * 16, 0, 1, variant) for variant in variants}) == len(variants)
     assert kernel_identity(_SPEC, 0, 1, "") == kernel_identity(_SPEC, 0, 1)
 
 
@@ -262,7 +263,7 @@ def test_workgroup_sizes_are(monkeypatch):
 
 
 #: Settings that do not take any text.
-OTHER_VALUES = {"tier": "T3"}
+OTHER_VALUES = {"tier": "T3", "numerics": "fast"}
 
 
 @pytest.mark.parametrize("name", sorted(config.SETTINGS))
@@ -272,7 +273,8 @@ def test_a_setting_changes_the_identity_exactly_when_it_changes_code(name):
     other = OTHER_VALUES.get(name, {bool: not setting.default, int: 7, float: 0.5, str: "7"}[type(setting.default)])
 
     def made():
-        variant = VARIANTS.get(config.get("tier"), "")
+        fast = config.get("numerics") == "fast"
+        variant = FAST_VARIANT if fast else VARIANTS.get(config.get("tier"), "")
         return kernel_identity(_SPEC, 0, 1, variant), emit(_SPEC, 0, variant)
     before = made()
     with config.override(**{name: other}):

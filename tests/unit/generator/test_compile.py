@@ -1,5 +1,7 @@
 """From a spec to SPIR-V: decorated, checked, dumped where asked, and errors that show the source."""
 
+import struct
+
 import pytest
 
 from nnk import config, spirv
@@ -10,6 +12,7 @@ from nnk.expr.spec import ExprSpec, Instr, Operand, ViewSpec
 from nnk.generator import compile as rules
 from nnk.generator.compile import compile_kernel, compiler_version
 from nnk.generator.glsl import emit
+from nnk.numerics import FAST_VARIANT
 from tests import folds
 
 TANH = ExprSpec(1, (Instr(6, 0, Operand(1, 0)),), (ViewSpec(0),))
@@ -25,6 +28,16 @@ def test_module_is_exact_and_fits_its_meta():
 def test_undecorated_module_would_not_pass():
     with pytest.raises(CompileError, match="NoContraction"):
         spirv.check_exact(shaderc.compile_glsl(emit(TANH), "test"))
+
+
+def test_fast_kernels_decorate_the_exact_functions_alone():
+    add = ExprSpec(2, (Instr(64, 0, Operand(1, 0)), Instr(7, 1, Operand(0, 0), Operand(1, 0))), (ViewSpec(0),), (), ())
+    exact, fast = (compile_kernel(add, "v1.test", 0, variant) for variant in ("", FAST_VARIANT))
+    no_contraction = struct.pack("<I", 42)
+    assert 10 < fast.count(no_contraction) < exact.count(no_contraction)
+    with pytest.raises(CompileError, match="of FAdd lacks NoContraction"):
+        spirv.check_exact(fast)
+    assert "=exp(x0)" in emit(TANH._replace(instrs=(Instr(1, 0, Operand(1, 0)),)), 0, FAST_VARIANT)
 
 
 def test_error_of_the_compiler_shows_key_source_and_log(monkeypatch):
