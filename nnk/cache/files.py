@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import stat
 import time
 from collections.abc import Iterable
@@ -16,14 +17,18 @@ from pathlib import Path
 from nnk.cache.location import shown
 from nnk.errors import CacheError
 
-__all__ = ["check_folder", "check_owner", "evidence_of", "make_folder", "open_private", "open_regular", "publish",
-           "remove_stale", "set_aside", "sync_folder", "temporary_prefix"]
+__all__ = ["check_folder", "check_owner", "device_files", "evidence_of", "make_folder", "open_private", "open_regular",
+           "publish", "remove_spare", "remove_stale", "set_aside", "sync_folder", "temporary_prefix"]
 
 #: A temporary file older than this belongs to a writer that died.
 STALE_AFTER_S = 3600.0
 
 #: Damaged files that are kept as evidence; older ones are removed.
 EVIDENCE_FILES = 2
+
+#: Files of one kind for devices and drivers. A new driver version has a new file, and nothing asks for the old one.
+DEVICE_FILES = 8
+_OF_DEVICE = re.compile(r"(pipelines-[0-9a-f]{32}-[0-9a-f]{16}\.nnp|selftest-[0-9a-f]{32}-[0-9a-f]{16}\.nns)")
 
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _CLOEXEC = getattr(os, "O_CLOEXEC", 0)
@@ -179,6 +184,25 @@ def remove_stale(path: Path, *, now: float | None = None) -> int:
                     os.unlink(entry.path)
                     removed += 1
     return removed
+
+
+def device_files(path: Path) -> list[Path]:
+    """Return the files beside ``path`` that belong to one device and driver, the one written last first."""
+    found = []
+    with contextlib.suppress(OSError), os.scandir(path.parent) as entries:
+        for entry in entries:
+            if _OF_DEVICE.fullmatch(entry.name):
+                with contextlib.suppress(OSError):
+                    found.append((entry.stat(follow_symlinks=False).st_mtime_ns, entry.path))
+    return [Path(name) for _, name in sorted(found, reverse=True)]
+
+
+def remove_spare(path: Path) -> None:
+    """Keep the newest files of the kind of ``path``, a file of one device and driver, and remove the others."""
+    same = [other for other in device_files(path) if other.suffix == path.suffix]
+    for spare in same[DEVICE_FILES:]:
+        with contextlib.suppress(OSError):
+            spare.unlink()
 
 
 def evidence_of(path: Path) -> list[Path]:

@@ -7,9 +7,7 @@ Everything else is no blob. The files stand beside the kernel cache and follow i
 
 from __future__ import annotations
 
-import contextlib
 import os
-import re
 import struct
 from pathlib import Path
 from typing import Any
@@ -24,18 +22,14 @@ from nnk.cache.lock import locked
 from nnk.cache.sign import is_same, mac_of, read_secret
 from nnk.errors import CacheError, FormatError
 
-__all__ = ["FORMAT_VERSION", "load_pipelines", "pipeline_files", "pipelines_path", "save_pipelines"]
+__all__ = ["FORMAT_VERSION", "load_pipelines", "pipelines_path", "save_pipelines"]
 
 FORMAT_VERSION = 1
 
 #: A larger blob is neither written nor read.
 MAX_BLOB_BYTES = 64 * 1024 * 1024
 
-#: Files beside one kernel cache. A new driver version has a new file, and nothing asks for the old one again.
-MAX_FILES = 8
-
 UUID_BYTES = 16
-_NAME = re.compile(r"pipelines-[0-9a-f]{32}-[0-9a-f]{16}\.nnp")
 _VULKAN_HEADER_BYTES = 32
 _VULKAN_HEADER_VERSION = 1
 
@@ -55,17 +49,6 @@ def pipelines_path(cache: Path, device_uuid: bytes, driver: str) -> Path:
     if len(device_uuid) != UUID_BYTES:
         raise CacheError(f"Expected a device UUID of {UUID_BYTES} bytes, got {len(device_uuid)}")
     return cache.with_name(f"pipelines-{device_uuid.hex()}-{xxhash.xxh3_64_hexdigest(driver.encode())}.nnp")
-
-
-def pipeline_files(cache: Path) -> list[Path]:
-    """Return the pipeline files beside the kernel cache file ``cache``, the one written last first."""
-    found = []
-    with contextlib.suppress(OSError), os.scandir(cache.parent) as entries:
-        for entry in entries:
-            if _NAME.fullmatch(entry.name):
-                with contextlib.suppress(OSError):
-                    found.append((entry.stat(follow_symlinks=False).st_mtime_ns, entry.path))
-    return [Path(path) for _, path in sorted(found, reverse=True)]
 
 
 def _is_of_device(blob: bytes, device_uuid: bytes) -> bool:
@@ -132,9 +115,7 @@ def save_pipelines(path: Path, device_uuid: bytes, driver: str, blob: bytes) -> 
         with locked(path, config.get("lock_timeout_s")):
             files.remove_stale(path)
             files.publish(path, [data])
-            for spare in pipeline_files(path)[MAX_FILES:]:
-                with contextlib.suppress(OSError):
-                    spare.unlink()
+            files.remove_spare(path)
     except CacheError:
         raise
     except OSError as exc:

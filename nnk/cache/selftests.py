@@ -98,7 +98,9 @@ def save_self_test(path: Path, device_uuid: bytes, driver: str, suite: bytes, re
     try:
         files.make_folder(path.parent)
         # Without a lock: writers at the same time write the same, and a lost result costs a probe.
+        files.remove_stale(path)
         files.publish(path, [data])
+        files.remove_spare(path)
     except CacheError:
         raise
     except OSError as exc:

@@ -18,7 +18,6 @@ from nnk.cache.container import HISTORY, Snapshot, layout
 from nnk.cache.entry import Entry, Item, base_key, check_key, collision_key, today
 from nnk.cache.location import shown
 from nnk.cache.lock import locked
-from nnk.cache.pipelines import pipeline_files
 from nnk.cache.save import Change, newest_version, save, stored_items
 from nnk.errors import CacheError, RecordError
 
@@ -327,7 +326,9 @@ def gc(path: Path, *, max_bytes: int | None = None, older_than_days: int | None 
 
 
 def clear(path: Path) -> int:
-    """Remove all kernels, the drivers' pipelines, leftovers of dead writers and damaged files; return how many kernels.
+    """Remove all kernels and return their number.
+
+    What is kept of devices, leftovers of dead writers and damaged files kept as evidence go too.
 
     The lock file stays: removing it would let two writers hold two locks.
 
@@ -343,7 +344,7 @@ def clear(path: Path) -> int:
             with contextlib.closing(Snapshot.open(path)) as snapshot:
                 count = len(snapshot)
             path.unlink(missing_ok=True)
-            for kept in (*files.evidence_of(path), *pipeline_files(path)):
+            for kept in (*files.evidence_of(path), *files.device_files(path)):
                 kept.unlink(missing_ok=True)
             files.remove_stale(path)
     except CacheError:

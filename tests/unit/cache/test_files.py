@@ -125,6 +125,25 @@ def test_who_may_own_it(monkeypatch: pytest.MonkeyPatch) -> None:
         files.check_owner(status(stat.S_IFREG | 0o1666, 1000), path, what="the file")
 
 
+def test_files_of_devices_are_bounded_by_kind(tmp_path: Path) -> None:
+    def path_of(kind: str, number: int) -> Path:
+        name, suffix = kind.split(".")
+        return tmp_path / f"{name}-{number:032x}-{number:016x}.{suffix}"
+
+    for number in range(12):
+        for kind in ("pipelines.nnp", "selftest.nns"):
+            path_of(kind, number).write_bytes(b"x")
+            os.utime(path_of(kind, number), (1000 + number, 1000 + number))
+    others = [tmp_path / name for name in ("pipelines-1.nnp", "pipelines-of-somebody.nnp", "kernels.nnk")]
+    for other in others:
+        other.write_bytes(b"x")
+    files.remove_spare(path_of("selftest.nns", 11))
+    left = files.device_files(tmp_path / "kernels.nnk")
+    assert [path for path in left if path.suffix == ".nns"] == [path_of("selftest.nns", n) for n in range(11, 3, -1)]
+    assert sum(path.suffix == ".nnp" for path in left) == 12
+    assert all(other.exists() and other not in left for other in others)
+
+
 def test_evidence_is_bounded(tmp_path: Path) -> None:
     path = tmp_path / "k.nnk"
     for number in range(4):

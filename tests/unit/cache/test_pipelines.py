@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nnk import config
-from nnk.cache import pipelines
+from nnk.cache import files, pipelines
 from nnk.cache.lock import locked
 from nnk.errors import CacheError, CacheLockTimeout
 
@@ -86,9 +86,9 @@ def test_old_drivers_leave(tmp_path: Path) -> None:
         path = pipelines.pipelines_path(cache, UUID, f"driver {number}")
         assert pipelines.save_pipelines(path, UUID, f"driver {number}", blob())
         os.utime(path, (1000 + number, 1000 + number))
-        assert path in pipelines.pipeline_files(cache)
+        assert path in files.device_files(cache)
     newest = [pipelines.pipelines_path(cache, UUID, f"driver {number}") for number in range(11, 3, -1)]
-    assert pipelines.pipeline_files(cache) == newest
+    assert files.device_files(cache) == newest
     assert (tmp_path / "pipelines-of-somebody.nnp").exists()
 
 

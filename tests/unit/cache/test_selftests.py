@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from nnk import config
 from nnk._fast.kvrecord import encode
-from nnk.cache import selftests
+from nnk.cache import files, selftests
 from nnk.cache.selftests import load_self_test, save_self_test, self_test_path
 from nnk.errors import CacheError
 
@@ -29,6 +30,19 @@ def test_round_trip(path: Path) -> None:
     assert load_self_test(path, UUID, DRIVER, SUITE) == {"": b""}
     assert path.stat().st_mode & 0o777 == 0o600
     assert [other.name for other in path.parent.iterdir()] == [path.name]
+
+
+def test_leftovers_leave(path: Path) -> None:
+    """Temporary files of dead writers, and the results of old drivers."""
+    stale = path.with_name(f".{path.name}.tmp-1-aa")
+    stale.write_bytes(b"x")
+    os.utime(stale, (0, 0))
+    for number in range(12):
+        assert save_self_test(self_test_path(path, UUID, f"driver {number}"), UUID, f"driver {number}", SUITE, RESULTS)
+    assert save_self_test(path, UUID, DRIVER, SUITE, RESULTS)
+    assert not stale.exists()
+    assert len(files.device_files(path)) == files.DEVICE_FILES
+    assert load_self_test(path, UUID, DRIVER, SUITE) == RESULTS
 
 
 def test_every_device_and_driver_has_its_file(tmp_path: Path, path: Path) -> None:

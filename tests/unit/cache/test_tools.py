@@ -13,6 +13,7 @@ from nnk.cache.container import Snapshot
 from nnk.cache.entry import Entry, today
 from nnk.cache.pipelines import pipelines_path
 from nnk.cache.save import Change, save
+from nnk.cache.selftests import self_test_path
 from nnk.cache.store import KernelCache
 from nnk.errors import CacheError
 from tests.kernels import key, make_newer, spirv
@@ -178,6 +179,7 @@ def test_clear(tmp_path: Path) -> None:
     path = make(tmp_path / "k.nnk", 1, 2)
     (tmp_path / "k.nnk.bad-20200101T000000Z").write_bytes(b"x")
     pipelines_path(path, bytes(16), "driver").write_bytes(b"x")
+    self_test_path(path, bytes(16), "driver").write_bytes(b"x")
     assert tools.clear(path) == 2
     assert [file.name for file in tmp_path.iterdir()] == ["k.nnk.lock"]
     assert tools.clear(path) == 0
