@@ -51,8 +51,9 @@ Words = npt.NDArray[np.uint32]
 #: Launches of one spec, and the work of an ordinary and of a rare launch; see fitting.random_grid.
 LAUNCHES, BUDGET, LARGE_BUDGET, LARGE_EVERY = 4, 30_000, 600_000, 40
 
-#: One spec of so many is a fold.
-FOLD_EVERY = 6
+#: How often a spec has each form, relative to the others.
+FORM_WEIGHTS = {"elementwise": 5, "reduce": 3, "columns": 3, "matmul": 4, "reduce a matmul": 1,
+                "columns of a matmul": 1, "fold": 3}
 
 #: What an output holds before a launch, and how much of it lies behind the last element that may be written.
 UNWRITTEN, GUARD = 0xC0E80000, 67
@@ -102,10 +103,11 @@ def _budget(rand: Random) -> int:
 def sample(seed: int, index: int, launches: int = LAUNCHES) -> Sample:
     """The sample of this number."""
     rand = Random(f"{seed}:{index}")
-    if rand.randrange(FOLD_EVERY) == 0:
+    form = rand.choices(tuple(FORM_WEIGHTS), tuple(FORM_WEIGHTS.values()))[0]
+    if form == "fold":
         fold = fold_fitting.random_fold_spec(rand)
         return Sample(fold, [fold_fitting.fit_fold(rand, fold, _budget(rand)) for _ in range(launches)])
-    spec = _share_slots(rand, strategies.random_case(rand).spec)
+    spec = _share_slots(rand, strategies.random_case(rand, form).spec)
     canonical = canonicalise(spec)
     cases = []
     for _ in range(launches):

@@ -26,9 +26,10 @@ MAX_KERNELS = 2048
 
 
 def _is_mergeable(kernel: PlannedKernel) -> bool:
-    """Say whether a kernel is elementwise float32 work that stores its whole grid."""
+    """Say whether a kernel is elementwise float32 work over float32 values that stores its whole grid."""
     return (bool(kernel.members) and not kernel.takes and kernel.root.shape == kernel.grid
-            and all(node.dtype == FLOAT32 and node.op in ops.OP_BY_NAME and ops.OP_BY_NAME[node.op].kind != "reduce"
+            and all(node.op in ops.OP_BY_NAME and ops.OP_BY_NAME[node.op].kind != "reduce"
+                    and all(value.dtype == FLOAT32 for value in (node, *node.args))
                     for node in kernel.members.values()))
 
 
@@ -67,8 +68,9 @@ class _Merge:
         #: The kernels that each one reads from, and those whose results it reads through a view.
         self.reads: list[int] = []
         self.views: list[int] = []
-        #: The kernels that must run before each one, and those that run with it.
+        #: The kernels that must run before and after each one, and those that run with it.
         self.before: list[int] = []
+        self.after = [0] * len(self.kernels)
         self.group: list[int] = []
         for index, kernel in enumerate(kernels):
             reached = kernel.reached()
@@ -79,28 +81,30 @@ class _Merge:
             before = self.reads[index]
             for earlier in _indices(before):
                 before |= self.before[earlier]
+            for earlier in _indices(before):
+                self.after[earlier] |= 1 << index
             self.before.append(before)
             self.group.append(1 << index)
 
     def is_apart(self, first: int, second: int) -> bool:
         """Say whether a kernel outside lies between the two groups, or one reads the other through a view."""
         group = self.group[first]
-        if self.views[second] & group or self.before[first] >> second & 1:
-            return True
-        between = self.before[second] & ~group
-        return any(self.before[index] & group for index in _indices(between))
+        return bool(self.views[second] & group or self.before[first] >> second & 1
+                    or self.before[second] & ~group & self.after[first])
 
     def join(self, first: int, second: int, union: PlannedKernel) -> None:
         """Make the two groups one."""
         group = self.group[first] | self.group[second]
         before = (self.before[first] | self.before[second]) & ~group
+        after = (self.after[first] | self.after[second]) & ~group
         views = self.views[first] | self.views[second]
-        for index in range(len(self.kernels)):
-            if group >> index & 1:
-                self.group[index], self.before[index], self.views[index] = group, before, views
-                self.kernels[index] = union
-            elif self.before[index] & group:
-                self.before[index] |= group | before
+        for index in _indices(group):
+            self.group[index], self.before[index], self.after[index] = group, before, after
+            self.views[index], self.kernels[index] = views, union
+        for index in _indices(before):
+            self.after[index] |= group | after
+        for index in _indices(after):
+            self.before[index] |= group | before
 
     def run(self) -> None:
         open_groups: dict[tuple[int, ...], list[int]] = {}

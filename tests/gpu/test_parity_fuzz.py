@@ -39,8 +39,9 @@ def test_engines_give_the_bits_of_the_oracle(device: Device) -> None:
         fuzzer.run(20_000, index)
     assert fuzzer.counts["specs"] == fuzzer.counts["modules through spirv-val"] == SAMPLES
     launches, beyond = fuzzer.counts["launches on the CPU"], fuzzer.counts["launches beyond the driver's loops"]
-    assert fuzzer.counts["launches on Vulkan"] == launches - beyond > 3 * SAMPLES
-    assert beyond <= launches // 20
+    assert fuzzer.counts["launches on Vulkan"] == launches - beyond > 2 * SAMPLES
+    # Groups of rows in the tail of a product are always beyond llvmpipe's loops.
+    assert beyond <= launches // 6
 
 
 def test_samples_cover_the_format() -> None:
@@ -54,6 +55,7 @@ def test_samples_cover_the_format() -> None:
     assert kinds == set(rules.OPERAND_KINDS) - {rules.VEC_STATE}
     reduced = {(reduce_axis_of(spec), spec.matmul is not None) for spec in specs}
     assert reduced == {(axis, product) for axis in (-1, 0, 1) for product in (False, True)}
+    assert set(parity_fuzz.FORM_WEIGHTS) == {*strategies.FORMS, "fold"}
     assert any(spec.extras for spec in specs)
     sides = [side for launch in launches for side in (launch.rows // launch.mm_batch, launch.cols)]
     assert min(sides) == 0
