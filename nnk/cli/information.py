@@ -10,7 +10,7 @@ from typing import Any
 from nnk import config as settings
 from nnk._version import __version__
 from nnk.cli.output import print_json, print_table
-from nnk.errors import NnkError, NoDeviceError
+from nnk.errors import ConfigError, NnkError, NoDeviceError
 
 __all__ = ["config", "info"]
 
@@ -95,13 +95,27 @@ def info(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _setting_row(name: str) -> dict[str, Any]:
+    """Return one setting as plain data; ``problem`` says what is wrong with its environment variable, if anything."""
+    setting = settings.SETTINGS[name]
+    row = {"name": name, "variable": setting.env, "value": None, "origin": settings.origin(name), "doc": setting.doc,
+           "problem": ""}
+    try:
+        row["value"] = settings.get(name)
+    except ConfigError as error:
+        row["problem"] = str(error)
+    return row
+
+
 def config(arguments: argparse.Namespace) -> int:
-    """Print every setting with its value and origin."""
-    rows = [{"name": name, "variable": setting.env, "value": settings.get(name), "origin": settings.origin(name),
-             "doc": setting.doc} for name, setting in settings.SETTINGS.items()]
+    """Print every setting with its value and origin; return 1 if a variable has a value that it cannot have."""
+    rows = [_setting_row(name) for name in settings.SETTINGS]
+    problems = [str(row["problem"]) for row in rows if row["problem"]]
     if arguments.json:
         print_json(rows)
     else:
-        print_table([(row["variable"], repr(row["value"]), row["origin"], row["doc"]) for row in rows],
-                    ("variable", "value", "origin", "meaning"))
-    return 0
+        print_table([(row["variable"], "invalid" if row["problem"] else repr(row["value"]), row["origin"], row["doc"])
+                     for row in rows], ("variable", "value", "origin", "meaning"))
+        for problem in problems:
+            print(problem)
+    return 1 if problems else 0

@@ -92,7 +92,7 @@ def test_config_json(cache_dir: Path, capsys: pytest.CaptureFixture[str]) -> Non
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
     assert list(rows) == list(config.SETTINGS)
     assert rows["threads"] == {"name": "threads", "variable": "NNK_THREADS", "value": 3, "origin": "override",
-                               "doc": config.SETTINGS["threads"].doc}
+                               "doc": config.SETTINGS["threads"].doc, "problem": ""}
     assert (rows["cache_dir"]["value"], rows["cache_dir"]["origin"]) == (str(cache_dir), "environment")
     assert rows["device"]["origin"] == "default"
 
@@ -102,3 +102,23 @@ def test_config_text(capsys: pytest.CaptureFixture[str]) -> None:
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["variable", "value", "origin", "meaning"]
     assert [line.split()[0] for line in lines[1:]] == [setting.env for setting in config.SETTINGS.values()]
+
+
+def test_config_shows_every_setting_beside_a_bad_one(monkeypatch: pytest.MonkeyPatch,
+                                                     capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("NNK_THREADS", "many")
+    config.reset()
+    problem = "Expected a number of threads, 0 for all cores in the environment variable NNK_THREADS, got 'many'"
+    try:
+        assert main(["config"]) == 1
+        lines = capsys.readouterr().out.splitlines()
+        assert main(["config", "--json"]) == 1
+        rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
+    finally:
+        monkeypatch.undo()
+        config.reset()
+    assert len(lines) == len(config.SETTINGS) + 2
+    assert lines[-1] == problem
+    assert [line.split()[1] for line in lines if line.startswith("NNK_THREADS")] == ["invalid"]
+    assert (rows["threads"]["problem"], rows["threads"]["value"]) == (problem, None)
+    assert rows["device"]["problem"] == ""
