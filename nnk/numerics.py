@@ -60,12 +60,12 @@ MATMUL_PAD_B_BITS = 0x00000000
 #: select work on bit patterns (R2c, R3: NVIDIA flushes subnormals in float comparisons); + - * are single IEEE
 #: operations (R1); the rest are functions of nnk_math.h.
 FUNCTIONS: dict[str, str] = {
-    "neg": "U2F(F2U({a})^0x80000000u)",
+    "neg": "nn_neg({a})",
     "exp": "nn_exp({a})",
     "log": "nn_log({a})",
     "sqrt": "nn_sqrt({a})",
     "rsqrt": "nn_rsqrt({a})",
-    "abs": "U2F(F2U({a})&0x7fffffffu)",
+    "abs": "nn_abs({a})",
     "tanh": "nn_tanh({a})",
     "add": "({a})+({b})",
     "sub": "({a})-({b})",

@@ -64,6 +64,7 @@ def case_of(instrs: tuple[Instr, ...], inputs: list[Any], rows: int, cols: int, 
     return strategies.Case(spec, strategies.launch_of(spec, rows, cols, ((),) * len(inputs), vector_out), inputs)
 
 
+TINY = np.full(19 * 8, 1.5617169e-22, np.float32)
 X, BATCH, PARAM = Operand(specrules.INPUT, 0), Operand(specrules.BATCH, 0), Operand(specrules.RPARAM, 0)
 TOTAL, R0 = Operand(specrules.REDUCE, 1), Operand(specrules.REG, 0)
 SPECIAL = np.array(strategies.SPECIAL_BITS, np.uint32).view(np.float32)
@@ -83,6 +84,11 @@ KNOWN = {
     "one value a row over a linear input": case_of(
         (Instr(specrules.ROW_SUM, 1, X), Instr(specrules.SUB, 0, X, TOTAL)),
         [np.arange(35, dtype=np.float32)], 5, 7, vector_out=True),
+    # The product of the column's maximum is 17 * 2**-149: read as bits by the second maximum, as a float by the sum.
+    "negated subnormal product": case_of(
+        (Instr(specrules.COL_MAX, 1, X), Instr(specrules.MUL, 0, TOTAL, TOTAL), Instr(specrules.NEG, 2, R0),
+         Instr(specrules.COL_MAX, 3, Operand(specrules.REG, 2)),
+         Instr(specrules.ADD, 0, Operand(specrules.REDUCE, 3), Operand(specrules.REG, 2))), [TINY], 19, 8),
 }
 
 

@@ -19,6 +19,8 @@ struct FK{float f;int k;}; struct HL{float h;float l;}; struct FLK{float f;float
 #define DIVSEED(a,b) ((a)/(b))
 #define RSQSEED(a) inversesqrt(a)
 FN uint nn_canon(uint u){return SEL((u&0x7fffffffu)>0x7f800000u,QNAN,u);}
+uint nn_nought(){return gl_WorkGroupID.y;}
+FN float nn_abs(float x){return U2F(F2U(x)&(0x7fffffffu|nn_nought()));}
 void main(){
   uint count=W(0), cols=W(1), stride=gl_NumWorkGroups.x*256u, groups=count/4u+min(count&3u,1u);
   for(uint v=gl_GlobalInvocationID.x;v<groups;v+=stride){
@@ -28,22 +30,22 @@ void main(){
       uvec4 y0;
       {
         float x0=U2F(w0.x);
-        float v0=U2F(F2U(x0)&0x7fffffffu);
+        float v0=nn_abs(x0);
         y0.x=nn_canon(F2U(v0));
       }
       {
         float x0=U2F(w0.y);
-        float v0=U2F(F2U(x0)&0x7fffffffu);
+        float v0=nn_abs(x0);
         y0.y=nn_canon(F2U(v0));
       }
       {
         float x0=U2F(w0.z);
-        float v0=U2F(F2U(x0)&0x7fffffffu);
+        float v0=nn_abs(x0);
         y0.z=nn_canon(F2U(v0));
       }
       {
         float x0=U2F(w0.w);
-        float v0=U2F(F2U(x0)&0x7fffffffu);
+        float v0=nn_abs(x0);
         y0.w=nn_canon(F2U(v0));
       }
       q0.d[v]=y0;
@@ -52,7 +54,7 @@ void main(){
       for(uint lane=0u;lane<end;lane++){
         uint i=base+lane, row=i/cols, col=i-row*cols;
         float x0=U2F(b0.d[i]);
-        float v0=U2F(F2U(x0)&0x7fffffffu);
+        float v0=nn_abs(x0);
         o0.d[i]=nn_canon(F2U(v0));
       }
     }
