@@ -156,8 +156,8 @@ class FakeDriver:
         self.log.append(("CmdPipelineBarrier", stages, to_stages, access[4], access[5]))
 
     def _vkCmdCopyBuffer(self, commands: int, source: int, target: int, count: int, regions: int) -> None:
-        copy = _Copy.from_address(regions)
-        self.log.append(("CmdCopyBuffer", source, target, copy.source, copy.target, copy.size))
+        for copy in (_Copy * count).from_address(regions):
+            self.log.append(("CmdCopyBuffer", source, target, copy.source, copy.target, copy.size))
 
 
 def info_of(index: int, name: str, kind: str, controls: set[str] | None = None) -> DeviceInfo:

@@ -38,6 +38,7 @@ cdef enum:
     _MAX_COMMANDS = 64       # dispatches and copies in a command buffer; then it is submitted
     _EARLY_COMMANDS = 8      # the same, while the device has nothing else to do
     _BIND_STEP = 16          # bound ranges are whole vec4s
+    _MAX_REGIONS = 64        # of one copy command
     _WAIT_SLICE_NS = 100000000
 
 MAX_BINDINGS = _MAX_BINDINGS
@@ -110,18 +111,14 @@ cdef class Recorder:
 
     Parameters
     ----------
-    device, queue : int
-        Handles.
+    device, queue, semaphore : int
+        Handles; the timeline semaphore is at 0.
     functions : sequence of int
         Addresses of :data:`FUNCTION_NAMES`; that of :data:`OPTIONAL` may be 0.
     command_buffers : sequence of int
         :data:`SLOTS` command buffers that may be reset one by one.
-    semaphore : int
-        A timeline semaphore at 0.
-    max_groups : int
-        Largest number of workgroups of a dispatch.
-    alignment : int
-        Alignment of a span in bytes, a power of two.
+    max_groups, alignment : int
+        Largest number of workgroups of a dispatch; alignment of a span in bytes, a power of two.
     host_reads : bool
         Whether the host reads results from mapped memory without a copy.
     raise_result : callable
@@ -129,8 +126,7 @@ cdef class Recorder:
     """
 
     cdef NnkFunctions _vk
-    cdef NnkDispatchable _device
-    cdef NnkDispatchable _queue
+    cdef NnkDispatchable _device, _queue
     cdef NnkDispatchable[_SLOTS] _commands
     cdef NnkHandle[_SLOTS] _pools
     cdef NnkHandle _semaphore
@@ -142,9 +138,7 @@ cdef class Recorder:
     cdef set _pipelines
     cdef list _retired
     cdef Span _arena
-    cdef uint64_t _arena_slot_bytes
-    cdef uint64_t _arena_used
-    cdef uint64_t _arena_step
+    cdef uint64_t _arena_slot_bytes, _arena_used, _arena_step
     cdef uint64_t _bound
     cdef uint32_t _max_groups
     cdef uint32_t _pending
@@ -154,9 +148,7 @@ cdef class Recorder:
     cdef bint _transfer_open
     cdef bint _has_pools
     cdef str _unusable
-    cdef uint64_t _epoch
-    cdef uint64_t _serial
-    cdef uint64_t _completed
+    cdef uint64_t _epoch, _serial, _completed
     cdef readonly uint64_t dispatch_count
     cdef readonly uint64_t barrier_count
     cdef readonly uint64_t submit_count
@@ -279,10 +271,8 @@ cdef class Recorder:
         ----------
         kernel : Kernel
             A kernel of this device.
-        inputs, outputs : sequence of Buffer
-            What the kernel binds, in order.
-        words : bytes
-            The parameter words.
+        inputs, outputs, words : sequence of Buffer, sequence of Buffer, bytes
+            What the kernel binds, in order, and its parameter words.
         groups : int
             Number of workgroups; 0 records nothing, more than the device takes are cut to its maximum.
 
@@ -344,7 +334,7 @@ cdef class Recorder:
                 raise DeviceError(f"Expected buffers of this device, got one of another device at position {index}")
             info = &infos[held[0]]
             info.buffer = span.handle
-            info.offset = span.offset
+            info.offset = span.offset + buffer.offset
             info.range = (buffer.nbytes + _BIND_STEP - 1) & ~<uint64_t>(_BIND_STEP - 1)
             if info.range == 0:
                 info.range = _BIND_STEP
@@ -454,19 +444,20 @@ cdef class Recorder:
         return 0
 
     def copy(self, Span source not None, uint64_t source_offset, Span target not None, uint64_t target_offset,
-             uint64_t size, bint to_host):
-        """Record a copy between two spans. ``to_host`` says that the host reads the target afterwards."""
-        cdef NnkBufferCopy region
+             uint64_t size, bint to_host, uint64_t rows=1, uint64_t source_step=0, uint64_t target_step=0):
+        """Record a copy between two spans: ``rows`` times ``size`` bytes, one every so many bytes on either side.
+
+        ``to_host`` says that the host reads the target afterwards.
+        """
+        cdef NnkBufferCopy[_MAX_REGIONS] regions
+        cdef uint64_t row = 0
+        cdef uint32_t count
         cdef NnkDispatchable commands
-        if source_offset > source.capacity or size > source.capacity - source_offset:
-            raise DeviceError(f"Expected a copy within {source.capacity} bytes, got {size} at {source_offset}")
-        if target_offset > target.capacity or size > target.capacity - target_offset:
-            raise DeviceError(f"Expected a copy within {target.capacity} bytes, got {size} at {target_offset}")
-        if size == 0:
+        for span, first, step in ((source, source_offset, source_step), (target, target_offset, target_step)):
+            if rows and first + (rows - 1) * step + size > span.capacity:
+                raise DeviceError(f"Expected a copy within {span.capacity} bytes, got {rows} times {size} at {first}")
+        if size == 0 or rows == 0:
             return
-        region.srcOffset = source.offset + source_offset
-        region.dstOffset = target.offset + target_offset
-        region.size = size
         self._acquire()
         try:
             if not self._recording:
@@ -477,7 +468,15 @@ cdef class Recorder:
                 self._barrier(commands, NNK_PIPELINE_STAGE_TRANSFER,
                               NNK_ACCESS_TRANSFER_READ | NNK_ACCESS_TRANSFER_WRITE)
                 self._transfer_open = True
-            self._vk.copy(commands, source.handle, target.handle, 1, &region)
+            while row < rows:
+                count = 0
+                while count < _MAX_REGIONS and row < rows:
+                    regions[count].srcOffset = source.offset + source_offset + row * source_step
+                    regions[count].dstOffset = target.offset + target_offset + row * target_step
+                    regions[count].size = size
+                    count += 1
+                    row += 1
+                self._vk.copy(commands, source.handle, target.handle, count, regions)
             source.read_epoch = target.write_epoch = self._epoch
             source.serial = target.serial = target.write_serial = self._serial
             self._copied_to_host |= to_host

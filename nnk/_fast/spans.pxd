@@ -36,5 +36,8 @@ cdef class Buffer:
     cdef Span _span
     cdef SpanCache _cache
     cdef readonly uint64_t nbytes
+    # First byte within the span, and the buffer that owns the span: of a window.
+    cdef readonly uint64_t offset
+    cdef Buffer _owner
 
     cdef int _give_back(self) except -1

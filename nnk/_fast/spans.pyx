@@ -152,6 +152,20 @@ cdef class Buffer:
         cache.live_count += 1
         cache.live_bytes += span.capacity
 
+    def window(self, uint64_t offset, uint64_t nbytes):
+        """Return a part of this buffer as a buffer, which keeps this one alive and is used as part of it."""
+        cdef Buffer part
+        if self._span is None:
+            raise DeviceError("Expected a live buffer, got one that was released")
+        if offset > self.nbytes or nbytes > self.nbytes - offset:
+            raise DeviceError(f"Expected a window within {self.nbytes} bytes, got {nbytes} bytes at offset {offset}")
+        part = Buffer.__new__(Buffer, self._cache, self._span, nbytes)
+        self._cache.live_count -= 1
+        self._cache.live_bytes -= self._span.capacity
+        part.offset = self.offset + offset
+        part._owner = self
+        return part
+
     @property
     def span(self):
         """The memory of the buffer; an error once it is released."""
@@ -172,6 +186,9 @@ cdef class Buffer:
         cdef Span span = self._span
         if span is not None:
             self._span = None
+            if self._owner is not None:
+                self._owner = None
+                return 0
             self._cache.live_count -= 1
             self._cache.live_bytes -= span.capacity
             self._cache.give(span)

@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from nnk.engines.limits import CPU_LIMITS, Limits
+from nnk.engines.pieces import run_pieces
 from nnk.engines.region import active
 from nnk.engines.schedule import Schedule, Scheduler, Step
 from nnk.errors import DTypeError, ExprError, ShapeError
@@ -79,6 +81,8 @@ class Engine(abc.ABC):
         ``"cpu"`` or ``"vulkan:<index>"``.
     device_name : str
         What runs the kernels, for people.
+    limits : Limits
+        What one launch may ask of the device; larger ones are cut.
     kernels : KernelCounts
     numerics : str
         ``"exact"``: the bits of the contract. ``"fast"``: what the device's own functions give.
@@ -87,7 +91,8 @@ class Engine(abc.ABC):
     name: str
     device_name: str
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits = CPU_LIMITS) -> None:
+        self.limits = limits
         self.numerics = "exact"
         self.kernels = KernelCounts()
         self.scheduler = Scheduler(GENERATOR_VERSION)
@@ -117,6 +122,15 @@ class Engine(abc.ABC):
     @abc.abstractmethod
     def run(self, step: Step, inputs: Sequence[Any], *outputs: Any) -> None:
         """Run, or queue, one kernel."""
+
+    @abc.abstractmethod
+    def window(self, storage: Any, start: int, nbytes: int) -> Any:
+        """Return a part of ``storage``, from byte ``start`` on, as storage."""
+
+    @abc.abstractmethod
+    def copy_rows(self, source: Any, source_start: int, source_step: int, target: Any, target_start: int,
+                  target_step: int, row_bytes: int, rows: int) -> None:
+        """Copy ``rows`` runs of ``row_bytes`` bytes, one every so many bytes on either side, between storages."""
 
     def flush(self) -> None:  # noqa: B027 - engines without a queue have nothing to do
         """Start queued work."""
@@ -151,7 +165,7 @@ class Engine(abc.ABC):
     def schedule(self, tensors: Iterable[Tensor]) -> tuple[Schedule, list[Tensor]]:
         """Return what :meth:`evaluate` would run now, without running it."""
         with self._lock:
-            return self.scheduler.schedule(_targets(self, tensors))
+            return self.scheduler.schedule(_targets(self, tensors), self.limits)
 
     def evaluate(self, tensors: Iterable[Tensor]) -> None:
         """Compute ``tensors`` together: shared parts once. They become leaves, in a region when it ends."""
@@ -163,7 +177,7 @@ class Engine(abc.ABC):
             wanted = [tensor for tensor in tensors if tensor.storage is None]
             targets = _targets(self, wanted)
             if targets:
-                self._run_steps(*self.scheduler.schedule(targets))
+                self._run_steps(*self.scheduler.schedule(targets, self.limits))
             for node in targets:
                 if node.storage is None:
                     assert node.size == 0, node
@@ -192,9 +206,13 @@ class Engine(abc.ABC):
         order.clear()
         for step in schedule.steps:
             roots = (step.root, *step.more_roots)
+            inputs = [nodes[position].storage for position in step.inputs]
             outputs = [self.allocate(step.out_bytes) for _ in roots]
-            self.run(step, [nodes[position].storage for position in step.inputs], *outputs)
-            self.dispatch_count += 1
+            if step.pieces:
+                run_pieces(self, step, inputs, outputs)
+            else:
+                self.run(step, inputs, *outputs)
+            self.dispatch_count += len(step.pieces) or 1
             for position, output in zip(roots, outputs, strict=True):
                 _become_leaf(nodes[position], output)
             for position in step.release:

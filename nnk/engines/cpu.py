@@ -42,6 +42,17 @@ class CpuEngine(Engine):
         """Copy the storage to ``out``."""
         out.reshape(-1).view(np.uint8)[:] = storage[:out.nbytes]
 
+    def window(self, storage: Any, start: int, nbytes: int) -> Any:
+        """Return a part of an array."""
+        return storage[start:start + nbytes]
+
+    def copy_rows(self, source: Any, source_start: int, source_step: int, target: Any, target_start: int,
+                  target_step: int, row_bytes: int, rows: int) -> None:
+        """Copy runs of bytes."""
+        def runs(array: Any, start: int, step: int) -> Any:
+            return np.lib.stride_tricks.as_strided(array[start:], (rows, row_bytes), (step, 1))
+        runs(target, target_start, target_step)[...] = runs(source, source_start, source_step)
+
     def run(self, step: Step, inputs: Sequence[Any], *outputs: Any) -> None:
         """Run one kernel to its end."""
         program = self._programs.get(step.identity)

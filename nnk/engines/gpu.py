@@ -28,6 +28,7 @@ from nnk import config, spirv
 from nnk.cache.pipelines import load_pipelines, pipelines_path, save_pipelines
 from nnk.cache.store import KernelCache
 from nnk.engines.base import Engine, KernelCounts
+from nnk.engines.limits import limits_of
 from nnk.engines.schedule import Scheduler, Step
 from nnk.engines.selftest import SelfTest, run_self_test
 from nnk.errors import (
@@ -62,7 +63,7 @@ class GpuEngine(Engine):
     """
 
     def __init__(self, info: DeviceInfo, cache: KernelCache, numerics: str | None = None) -> None:
-        super().__init__()
+        super().__init__(limits_of(info))
         self.numerics = config.get("numerics") if numerics is None else numerics
         self.info = info
         self.name = f"vulkan:{info.index}"
@@ -77,9 +78,6 @@ class GpuEngine(Engine):
         self._plans: dict[bytes, Any] = {}
         self._explain: bool = config.get("explain")
         self._loop_limit = _LLVMPIPE_LOOP_LIMIT if info.driver_name.startswith("llvmpipe") else 0
-        groups = info.limits["maxComputeWorkGroupCount"]
-        assert isinstance(groups, tuple)
-        self._max_groups = groups[0]
         self.self_test: SelfTest | None = None
         try:
             if self.numerics == "fast":
@@ -113,6 +111,15 @@ class GpuEngine(Engine):
     def download(self, storage: Any, out: np.ndarray[Any, Any]) -> None:
         """Wait for the buffer's work and copy its bytes to ``out``."""
         self.device.download(storage, out.reshape(-1).view(np.uint8))
+
+    def window(self, storage: Any, start: int, nbytes: int) -> Any:
+        """Return a part of a buffer."""
+        return storage.window(start, nbytes)
+
+    def copy_rows(self, source: Any, source_start: int, source_step: int, target: Any, target_start: int,
+                  target_step: int, row_bytes: int, rows: int) -> None:
+        """Queue a copy of runs of bytes."""
+        self.device.copy_rows(source, source_start, source_step, target, target_start, target_step, row_bytes, rows)
 
     def flush(self) -> None:
         """Submit what is recorded."""
@@ -148,7 +155,7 @@ class GpuEngine(Engine):
         if plan is None:
             plan = self._plans[step.identity] = self.plan(step)
         for words in self.launches(step):
-            self.device.dispatch(plan, inputs, outputs, words, step.group_count)
+            self.device.dispatch(plan, inputs, outputs, words, self.group_count(step))
 
     def launches(self, step: Step) -> Sequence[bytes]:
         """Return the parameter words of a step's launches: one, or several where the driver would cut its loops.
@@ -174,7 +181,7 @@ class GpuEngine(Engine):
 
     def group_count(self, step: Step) -> int:
         """Return the number of workgroups that the device runs for ``step``."""
-        return min(step.group_count, self._max_groups)
+        return min(step.group_count, self.limits.groups)
 
     def plan(self, step: Step) -> Any:
         """Return the built kernel of ``step`` from the cache, or compile it (steps 5 to 8)."""

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from nnk.engines.limits import CPU_LIMITS, Limits
+from nnk.engines.pieces import Piece, fits, pieces_of, with_own_operands
 from nnk.expr.fuse import partition, topological
 from nnk.expr.key import kernel_identity, kernel_key, spec_key
 from nnk.expr.lower import lower
@@ -32,8 +34,9 @@ class Step:
 
     ``inputs`` and ``root`` are positions in the graph's topological order. ``release`` lists the positions that no
     later step reads: dropping them there frees intermediates as early as the graph allows. ``more_roots`` are the
-    positions of the outputs after the first, each as large. ``variant`` is
-    that of the kernel's code (:data:`nnk.numerics.VARIANTS`).
+    positions of the outputs after the first, each as large. ``variant`` is that of the kernel's code
+    (:data:`nnk.numerics.VARIANTS`). A step beyond the limits of the device has ``pieces``, which are launched instead
+    of it; its own ``words`` are empty then.
     """
 
     key: str
@@ -49,6 +52,7 @@ class Step:
     release: tuple[int, ...]
     more_roots: tuple[int, ...] = ()
     variant: str = ""
+    pieces: tuple[Piece, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,19 +107,21 @@ class Scheduler:
         self._schedules: dict[tuple[Any, ...], Schedule] = {}
         self._node_count = 0
 
-    def schedule(self, outputs: Sequence[Tensor]) -> tuple[Schedule, list[Tensor]]:
+    def schedule(self, outputs: Sequence[Tensor], limits: Limits = CPU_LIMITS) -> tuple[Schedule, list[Tensor]]:
         """Return the schedule of ``outputs`` and the nodes that its positions mean.
 
         Raises
         ------
         UnsupportedOpError
             If a part of the graph is not run by this version.
+        LimitError
+            If a launch passes ``limits`` and cannot be cut.
         """
         order = topological(outputs)
-        signature = signature_of(order, outputs)
+        signature = (limits, signature_of(order, outputs))
         found = self._schedules.get(signature)
         if found is None:
-            found = self._build(outputs, order)
+            found = self._build(outputs, order, limits)
             if len(self._schedules) >= MAX_SCHEDULES or self._node_count > MAX_NODES:
                 self._schedules.clear()
                 self._node_count = 0
@@ -123,27 +129,35 @@ class Scheduler:
             self._node_count += len(order)
         return found, order
 
-    def _build(self, outputs: Sequence[Tensor], order: Sequence[Tensor]) -> Schedule:
+    def _build(self, outputs: Sequence[Tensor], order: Sequence[Tensor], limits: Limits) -> Schedule:
         position = {id(node): index for index, node in enumerate(order)}
-        kernels = merge([kernel for kernel in partition(outputs) if kernel.root.size], outputs)
+        kernels = [kernel for kernel in partition(outputs, limits.inputs) if kernel.root.size]
+        kernels = merge(kernels, outputs)
         last_use: dict[int, int] = {}
         for index, kernel in enumerate(kernels):
             for node in kernel.reached():
                 last_use[position[id(node)]] = index
         for node in outputs:
             last_use.pop(position[id(node)], None)
+        released: list[list[int]] = [[] for _ in kernels]
+        for where in sorted(last_use):
+            released[last_use[where]].append(where)
         steps = []
-        for index, kernel in enumerate(kernels):
+        for kernel, release in zip(kernels, released, strict=True):
             lowered = lower(kernel)
+            is_whole = fits(lowered, limits)
+            if not is_whole:
+                lowered = with_own_operands(lowered)
             meta = kernel_meta_of(lowered.spec)
+            pieces = () if is_whole else pieces_of(lowered, meta, limits)
             steps.append(Step(
                 key=kernel_key(spec_key(lowered.spec), meta.prec_sig, self.generator_version, self.variant),
                 identity=kernel_identity(lowered.spec, meta.prec_sig, self.generator_version, self.variant),
-                spec=lowered.spec, meta=meta, launch=lowered.launch, words=pack_words(meta, lowered.launch),
+                spec=lowered.spec, meta=meta, launch=lowered.launch,
+                words=b"" if pieces else pack_words(meta, lowered.launch),
                 group_count=group_count_of(meta, lowered.launch),
                 inputs=tuple(position[id(node)] for node in lowered.inputs), root=position[id(kernel.root)],
-                out_bytes=kernel.root.nbytes,
-                release=tuple(sorted(where for where, last in last_use.items() if last == index)),
+                out_bytes=kernel.root.nbytes, release=tuple(release),
                 more_roots=tuple(position[id(node)] for node in lowered.more_roots),
-                variant=self.variant))
+                variant=self.variant, pieces=pieces))
         return Schedule(tuple(steps))

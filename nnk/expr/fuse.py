@@ -34,6 +34,8 @@ _REDUCES = {op.name: op.axis for op in ops.OPS if op.kind == "reduce"}
 #: Instructions of one kernel: with one register each, register allocation can never run out.
 MAX_MEMBERS = ops.LIMITS["regs"]
 
+_MOST_OPERANDS = max(op.arity for op in ops.OPS)
+
 
 def is_scalar(node: Tensor) -> bool:
     """Say whether ``node`` is a constant or run-time parameter: it travels with the parameters."""
@@ -74,11 +76,12 @@ def topological(outputs: Iterable[Tensor]) -> list[Tensor]:
 class PlannedKernel:
     """One kernel to be: its root, its grid, and the nodes computed inside of it."""
 
-    def __init__(self, root: Tensor, grid: Shape) -> None:
+    def __init__(self, root: Tensor, grid: Shape, max_inputs: int) -> None:
         self.root = root
         #: Further results that are stored, of the root's shape; see :mod:`nnk.expr.merge`.
         self.more_roots: tuple[Tensor, ...] = ()
         self.grid = grid
+        self.max_inputs = max_inputs
         self.members: dict[int, Tensor] = {}
         #: Takes that are read in place; any other is stored by a kernel of its own.
         self.takes: set[int] = set()
@@ -126,8 +129,8 @@ class PlannedKernel:
             if is_scalar(arg):
                 (consts if arg.op == "const" else rparams).add(arg.attrs[0] if arg.op == "const" else id(arg))
             elif id(arg) not in self.members:
-                inputs[id(arg)] = 2 if arg.op == "take" and arg.storage is None else 1
-        if (sum(inputs.values()) > ops.LIMITS["inputs"] or len(consts) > ops.LIMITS["consts"]
+                inputs[id(arg)] = 2 if self._reads_takes and arg.op == "take" and arg.storage is None else 1
+        if (sum(inputs.values()) > self.max_inputs or len(consts) > ops.LIMITS["consts"]
                 or len(rparams) > ops.LIMITS["rparams"]):
             return False
         self.inputs, self.consts, self.rparams = inputs, consts, rparams
@@ -137,10 +140,15 @@ class PlannedKernel:
         self.reduce_axis = max(self.reduce_axis, _REDUCES.get(node.op, -1))
         return True
 
+    @property
+    def _reads_takes(self) -> bool:
+        """Whether there is room for two inputs for each operand of an instruction."""
+        return self.max_inputs >= 2 * _MOST_OPERANDS
+
     def reads_take(self, node: Tensor) -> bool:
         """Say whether a kernel with this grid can read the take ``node`` in place: one index a row."""
         table = node.args[0]
-        return node.shape == self.grid and table.ndim == 2 and self.matmul is None
+        return self._reads_takes and node.shape == self.grid and table.ndim == 2 and self.matmul is None
 
     def reached(self) -> list[Tensor]:
         """Return the nodes that this kernel computes or reads, views and their bases included."""
@@ -185,7 +193,8 @@ def _grid_of(root: Tensor) -> Shape:
 
 
 class _Partition:
-    def __init__(self, outputs: Sequence[Tensor]) -> None:
+    def __init__(self, outputs: Sequence[Tensor], max_inputs: int) -> None:
+        self.max_inputs = max_inputs
         self.order = topological(outputs)
         self.asked = frozenset(id(node) for node in outputs)
         self.required = set(self.asked)
@@ -207,7 +216,7 @@ class _Partition:
         return list(found.values())
 
     def start(self, node: Tensor) -> None:
-        kernel = PlannedKernel(node, _grid_of(node))
+        kernel = PlannedKernel(node, _grid_of(node), self.max_inputs)
         self.kernels.append(kernel)
         self.kernel_of[id(node)] = kernel
         if node.op not in ADDRESSING and node.op not in ("const", "fold"):
@@ -258,6 +267,9 @@ class _Partition:
         return sorted(self.kernels, key=lambda kernel: position[id(kernel.root)])
 
 
-def partition(outputs: Sequence[Tensor]) -> list[PlannedKernel]:
-    """Return the kernels that compute ``outputs``, in an order in which each finds its inputs stored."""
-    return _Partition(outputs).run()
+def partition(outputs: Sequence[Tensor], max_inputs: int = ops.LIMITS["inputs"]) -> list[PlannedKernel]:
+    """Return the kernels that compute ``outputs``, in an order in which each finds its inputs stored.
+
+    ``max_inputs``: most inputs of a kernel, 3 at least.
+    """
+    return _Partition(outputs, max_inputs).run()

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 
 from nnk import ops
-from nnk.errors import LimitError, UnsupportedOpError
+from nnk.errors import UnsupportedOpError
 from nnk.expr.canonical import canonicalise
 from nnk.expr.fuse import PlannedKernel
 from nnk.expr.meta import Launch
@@ -25,10 +25,6 @@ _VIEW = {view.name: view.code for view in ops.VIEWS}
 _KIND = {kind.name: kind.code for kind in ops.OPERANDS}
 
 Axes = list[tuple[int, int]]
-
-#: Elements that a 32-bit address reaches.
-_MAX_ELEMENTS = 2**32
-
 
 @dataclass(frozen=True)
 class LoweredKernel:
@@ -67,7 +63,7 @@ def _strided(offset: int, row_axes: Axes, column_stride: int) -> tuple[ViewSpec,
                                  f"{len(row_axes)}", op="view")
     padded = [(1, 0)] * (rank - len(row_axes)) + row_axes
     words = (offset, *(size for size, _ in padded[1:]), *(stride for _, stride in padded), column_stride)
-    return ViewSpec(_VIEW["strided"], 0, rank), tuple(word & 0xFFFFFFFF for word in words)
+    return ViewSpec(_VIEW["strided"], 0, rank), words
 
 
 def _view_of(node: Tensor, grid: Shape) -> tuple[Tensor, ViewSpec, tuple[int, ...]]:
@@ -141,7 +137,6 @@ class _Lowering:
 
     def add(self, base: Tensor, view: ViewSpec, words: tuple[int, ...] = ()) -> int:
         """Return the number of a new input slot."""
-        _check_size(base)
         self.views.append(view)
         self.words.append(words)
         self.inputs.append(base)
@@ -223,19 +218,11 @@ class _Lowering:
         return LoweredKernel(root, spec, launch, tuple(self.inputs), self.kernel.more_roots)
 
 
-def _check_size(base: Tensor) -> None:
-    if base.size > _MAX_ELEMENTS:
-        raise LimitError(f"Expected an input of at most {_MAX_ELEMENTS} elements, got shape {base.shape}: kernels "
-                         f"address elements by 32 bits", limit="elements", requested=base.size, maximum=_MAX_ELEMENTS)
-
-
 def _lower_fold(root: Tensor) -> LoweredKernel:
     """Return a fold as it was made: its inputs are stored in row-major order."""
     spec, launch = root.attrs
     validate(spec)
     inputs = tuple(geometry_of(arg)[0] for arg in root.args)
-    for base in inputs:
-        _check_size(base)
     return LoweredKernel(root, spec, launch, inputs)
 
 
@@ -253,7 +240,5 @@ def lower(kernel: PlannedKernel) -> LoweredKernel:
     ------
     UnsupportedOpError
         If a view needs more axes than the format has.
-    LimitError
-        If an input has more elements than 32 bits can count.
     """
     return _lower_fold(kernel.root) if kernel.root.op == "fold" else _Lowering(kernel).run()

@@ -49,7 +49,7 @@ def _union(first: PlannedKernel, second: PlannedKernel) -> PlannedKernel | None:
     union.consts = {node.attrs[0] for node in scalars if node.op == "const"}
     union.rparams = {id(node) for node in scalars if node.op == "rparam"}
     union.more_roots = (*first.more_roots, first.root, *second.more_roots)
-    if (len(union.inputs) + len(union.more_roots) > ops.LIMITS["inputs"]
+    if (len(union.inputs) + len(union.more_roots) > second.max_inputs
             or len(union.consts) > ops.LIMITS["consts"] or len(union.rparams) > ops.LIMITS["rparams"]):
         return None
     return union

@@ -119,7 +119,8 @@ class KernelMeta:
 class Launch:
     """The run-time side of a kernel: shape data and values, none of which is part of its key.
 
-    ``view_params`` holds one tuple of u32 words for each input slot (empty for views without run-time words).
+    ``view_params`` holds one tuple of integers for each input slot (empty for views without run-time words). They
+    become 32-bit words modulo 2**32: offsets and strides may be negative, and of any size until a launch is cut.
     ``vector_out`` of a reduce kernel: 0 gives the grid, :data:`VECTOR_OUT` one value a line (a row, or a column of a
     column reduction), :data:`CHUNKS_OUT` the value of each chunk of a line, of a program that is one reduction.
     ``mm_trans``: bit 0 transposes a, bit 1 b.
@@ -241,7 +242,7 @@ def pack_words(meta: KernelMeta, launch: Launch) -> bytes:
               "mm_first": _range_of(launch)[0], "mm_end": _range_of(launch)[1]}
     words: list[int] = [values[name] for name in meta.head]
     for params in launch.view_params:
-        words.extend(params)
+        words.extend(word & 0xFFFFFFFF for word in params)
     words.extend(launch.const_bits)
     words.extend(launch.rparam_bits)
     assert len(words) == meta.param_words, (len(words), meta)

@@ -125,7 +125,7 @@ class Device:
         Raises
         ------
         LimitError
-            If ``nbytes`` is more than a kernel can bind.
+            If ``nbytes`` is more than the device allocates at a time.
         OutOfDeviceMemoryError
             If the device has no room.
         """
@@ -174,6 +174,17 @@ class Device:
         """
         self._check_open()
         return self._memory.download(buffer, target, offset)
+
+    def copy_rows(self, source: Buffer, source_offset: int, source_step: int, target: Buffer, target_offset: int,
+                  target_step: int, row_bytes: int, rows: int) -> None:
+        """Copy ``rows`` runs of ``row_bytes`` from buffer to buffer, in order with the kernels around it.
+
+        Offsets and steps from run to run are in bytes and multiples of 4, as ``row_bytes`` is. The two buffers must be
+        different memory.
+        """
+        self._check_open()
+        self._recorder.copy(source.span, source.offset + source_offset, target.span, target.offset + target_offset,
+                            row_bytes, False, rows, source_step, target_step)
 
     def trim(self) -> None:
         """Give unused memory back to the driver; this waits for the device."""

@@ -186,7 +186,7 @@ class Memory:
         self._info = info
         self._recorder = recorder
         self._cache = recorder.cache
-        self._max_bytes = info.limit("maxStorageBufferRange") // MIN_ALIGNMENT * MIN_ALIGNMENT
+        self._max_bytes = info.limit("maxMemoryAllocationSize") // MIN_ALIGNMENT * MIN_ALIGNMENT
         self._lock = threading.RLock()
         self._chunks: list[Span] = []
         self._chunk = 0
@@ -215,14 +215,14 @@ class Memory:
         Raises
         ------
         LimitError
-            If a kernel could not bind so many bytes.
+            If the device allocates less at a time.
         OutOfDeviceMemoryError
             If the device has no room.
         """
         if not 0 <= nbytes <= self._max_bytes:
             raise LimitError(f"Expected at most {self._max_bytes} bytes in a buffer on {self._info.name}, got "
                              f"{nbytes}; use smaller tensors or another device",
-                             limit="maxStorageBufferRange", requested=nbytes, maximum=self._max_bytes)
+                             limit="maxMemoryAllocationSize", requested=nbytes, maximum=self._max_bytes)
         if host_write and self.unified:
             buffer = self._cache.reuse(nbytes, self._recorder.poll())
         else:
@@ -294,14 +294,14 @@ class Memory:
         span = buffer.span
         if span.address:
             self._recorder.wait(span.serial)
-            span.write(offset, view)
+            span.write(buffer.offset + offset, view)
             return
         with self._lock:
             for start in range(0, view.nbytes, STAGING_CHUNK_BYTES):
                 piece = view[start:start + STAGING_CHUNK_BYTES]
                 chunk, at = self._staging(piece.nbytes)
                 chunk.write(at, piece)
-                self._recorder.copy(chunk, at, span, offset + start, piece.nbytes, False)
+                self._recorder.copy(chunk, at, span, buffer.offset + offset + start, piece.nbytes, False)
 
     def download(self, buffer: Buffer, target: Any = None, offset: int = 0) -> Any:
         """Wait for the device and copy bytes of a buffer into ``target``, by default a new bytearray."""
@@ -316,10 +316,10 @@ class Memory:
         span = buffer.span
         if span.address:
             self._recorder.wait(span.write_serial)
-            span.read(offset, view)
+            span.read(buffer.offset + offset, view)
             return target
         with self._lock:
-            self._download_staged(span, view, offset)
+            self._download_staged(span, view, buffer.offset + offset)
         return target
 
     def _download_staged(self, span: Span, view: memoryview, offset: int) -> None:

@@ -209,7 +209,7 @@ def test_many_bindings(device: Device) -> None:
 
 
 def test_too_large_for_the_device(device: Device) -> None:
-    maximum = device.info.limit("maxStorageBufferRange")
+    maximum = device.info.limit("maxMemoryAllocationSize")
     with pytest.raises(LimitError, match=f"got {maximum + 1}; use smaller tensors") as caught:
         device.allocate(maximum + 1)
     assert caught.value.requested == maximum + 1  # type: ignore[attr-defined]

@@ -243,6 +243,29 @@ def test_copies_within_their_spans_only(driver: FakeDriver) -> None:
     assert driver.log == []
 
 
+def test_copies_of_rows(driver: FakeDriver) -> None:
+    """One command has 64 regions at most."""
+    a, b = Span(1, 100, 4096, 0, 0), Span(2, 0, 4096, 0, 0)
+    driver.recorder.copy(a, 8, b, 16, 4, False, 70, 12, 4)
+    assert [entry[1:] for entry in driver.log if entry[0] == "CmdCopyBuffer"] == [
+        (1, 2, 108 + 12 * row, 16 + 4 * row, 4) for row in range(70)]
+    assert len([entry for entry in driver.log if entry[0] == "CmdPipelineBarrier"]) == 1
+    for arguments in ((a, 0, b, 0, 4, False, 1025, 4, 0), (a, 0, b, 0, 4, False, 1025, 0, 4),
+                      (a, 0, b, 0, 4, False, 3, 2**63, 0)):
+        with pytest.raises(DeviceError, match="Expected a copy within 4096 bytes"):
+            driver.recorder.copy(*arguments)
+    driver.take()
+    driver.recorder.copy(a, 0, b, 0, 4, False, 0, 4, 4)
+    assert driver.log == []
+
+
+def test_windows_are_bound_where_they_are(driver: FakeDriver) -> None:
+    a, b = driver.buffer(handle=901), driver.buffer(handle=902)
+    run(driver, driver.kernel(), [a.window(16, 20)], [b.window(32, 32)])
+    (bound,) = [entry[-1] for entry in driver.log if entry[0] == "CmdPushDescriptorSetKHR"]
+    assert [write[3:] for write in bound] == [(901, 16, 32), (902, 32, 32)]
+
+
 def test_parameters_in_a_buffer() -> None:
     driver = FakeDriver()
     memory = ctypes.create_string_buffer(dispatch.SLOTS * 256)

@@ -80,6 +80,34 @@ def test_buffer_needs_room() -> None:
         Buffer(SpanCache(64), Span(1, 0, 64, 0, 0), 65)
 
 
+def test_window_is_a_part_that_owns_nothing() -> None:
+    cache = SpanCache(64)
+    buffer = Buffer(cache, Span(1, 128, 256, 0, 0), 200)
+    window = buffer.window(40, 160)
+    inner = window.window(8, 152)
+    assert (window.offset, window.nbytes, inner.offset, inner.nbytes) == (40, 160, 48, 152)
+    assert inner.span is buffer.span
+    assert (cache.live_count, cache.live_bytes) == (1, 256)
+    del window
+    inner.release()
+    assert (cache.live_count, cache.free_bytes) == (1, 0)
+    window = buffer.window(0, 200)
+    del buffer
+    assert cache.live_count == 1, "the window keeps its buffer"
+    del window
+    assert (cache.live_count, cache.live_bytes, cache.free_bytes) == (0, 0, 256)
+
+
+def test_windows_stay_inside() -> None:
+    buffer = Buffer(SpanCache(64), Span(1, 0, 256, 0, 0), 200)
+    for offset, size in ((0, 201), (201, 0), (100, 101), (2**63, 2**63)):
+        with pytest.raises(DeviceError, match="Expected a window within 200 bytes"):
+            buffer.window(offset, size)
+    buffer.release()
+    with pytest.raises(DeviceError, match="live buffer"):
+        buffer.window(0, 4)
+
+
 def test_host_access_stays_inside() -> None:
     memory = ctypes.create_string_buffer(b"." * 64, 64)
     span = Span(1, 0, 64, ctypes.addressof(memory), 0)

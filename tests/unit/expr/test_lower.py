@@ -8,10 +8,9 @@ from hypothesis import given
 
 import nnk
 from nnk import ops
-from nnk.errors import LimitError, UnsupportedOpError
+from nnk.errors import UnsupportedOpError
 from nnk.expr import lower as rules
 from nnk.expr.canonical import canonicalise
-from nnk.expr.node import leaf
 from nnk.expr.spec import float_of
 from nnk.expr.spec_rules import validate
 from tests.expression_strategies import Program, programs, random_program
@@ -63,7 +62,7 @@ def test_strided_words(make):
     x = make(4, 6)
     words = dict(views_of(x.T * 2))["strided"]
     assert words == (0, 1, 6, 0, 0, 1, 6)
-    assert dict(views_of(x[1::2, ::-1] * 2))["strided"] == (11, 1, 2, 0, 0, 12, 0xFFFFFFFF)
+    assert dict(views_of(x[1::2, ::-1] * 2))["strided"] == (11, 1, 2, 0, 0, 12, -1)
 
 
 def test_neighbouring_axes_merge(make):
@@ -174,16 +173,6 @@ def test_take_has_its_index_in_the_next_slot(make, cpu):
     step = step_of(nnk.rms_norm(make(9, 4).take(np.array([[1, 2], [3, 4]]))))
     assert [VIEW[view.kind] for view in step.spec.views] == ["take", "row_broadcast"]
     assert step.spec.views[0].param == 1
-
-
-@pytest.mark.parametrize("build", [lambda x: x[5:6] + 1.0, lambda x: x[5:6] @ x[7:8].T, lambda x: x.take([1])])
-def test_inputs_beyond_32_bits_are_refused(build, cpu):
-    """Their addresses would start over."""
-    big = leaf(cpu, object(), (2**31, 2))
-    assert len(steps_of(build(big))) == 1
-    with pytest.raises(LimitError, match=r"at most 4294967296 elements, got shape \(2147483649, 2\)") as caught:
-        steps_of(build(leaf(cpu, object(), (2**31 + 1, 2))))
-    assert caught.value.requested == 2**32 + 2
 
 
 @pytest.mark.parametrize("engine", ["cpu", "vulkan"])

@@ -1,0 +1,269 @@
+"""Launches in pieces: the same bits under small limits, right addresses under huge shapes, clear refusals."""
+
+import contextlib
+import dataclasses
+import math
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import nnk
+from nnk import ops
+from nnk.engines import pieces
+from nnk.engines.cpu import CpuEngine
+from nnk.engines.limits import CPU_LIMITS, Limits
+from nnk.engines.parity import special_values
+from nnk.engines.pieces import fits, with_own_operands
+from nnk.engines.schedule import Scheduler
+from nnk.errors import LimitError
+from nnk.expr.functions import LONGEST_LINE
+from nnk.expr.fuse import partition
+from nnk.expr.lower import lower
+from nnk.expr.meta import CHUNKS_OUT
+from nnk.expr.node import geometry_of, leaf
+from nnk.numerics import REDUCE_CHUNK
+from tests.expression_strategies import Program, check, programs
+
+pytestmark = pytest.mark.usefixtures("quiet_numpy")
+
+VIEW = {view.code: view.name for view in ops.VIEWS}
+
+#: Text -> expression of x (12, 40, 33), m (33, 65) and v (33,).
+EXPRESSIONS = {
+    "linear": lambda x, m, v: x * 2.0 + 1.0,
+    "flat": lambda x, m, v: x.reshape(-1) * 2.0 - 1.0,
+    "column vector": lambda x, m, v: x + v,
+    "row vector": lambda x, m, v: x * x[:, :, :1],
+    "stored row vector": lambda x, m, v: x - x.max(-1, keepdims=True).eval(),
+    "period": lambda x, m, v: x - x[3].reshape(40, 33).eval(),
+    "periods": lambda x, m, v: x.reshape(3, 4, 40, 33) * x[:4].eval() + x[1].eval(),
+    "reversed": lambda x, m, v: x[::-1, ::-1, ::-1] + x,
+    "steps": lambda x, m, v: x[1::2, ::3, 2:-1] * 2.0,
+    "transposed": lambda x, m, v: x.T + 1.0,
+    "permuted": lambda x, m, v: x.transpose(1, 2, 0) - x.transpose(1, 2, 0)[::-1],
+    "transposed and linear": lambda x, m, v: x.reshape(480, 33)[40:205].T + x.reshape(96, 165)[:33],
+    "broadcast": lambda x, m, v: x[:, None, :, 1:2] * x[:, :5, None, :],
+    "take": lambda x, m, v: nnk.take(x.reshape(480, 33), [7, -1, 250, 0, 7, 8, 9]) * 2.0,
+    "row sum": lambda x, m, v: x.sum(-1),
+    "column sum": lambda x, m, v: x.reshape(480, 33)[100:260].sum(0),
+    "column softmax": lambda x, m, v: nnk.softmax(x.reshape(480, 33)[:160] + v, 0),
+    "middle sum": lambda x, m, v: x.sum(1) + 1.0,
+    "row maximum": lambda x, m, v: x.max(-1) + 1.0,
+    "softmax": lambda x, m, v: nnk.softmax(x),
+    "layer_norm": lambda x, m, v: nnk.layer_norm(x, v, v),
+    "strided rows": lambda x, m, v: x[::-1, 1:, ::-1].sum(-1),
+    "product": lambda x, m, v: x[0] @ m,
+    "stack by one": lambda x, m, v: x @ m,
+    "stack by stack": lambda x, m, v: x @ x.transpose(0, 2, 1),
+    "transposed product": lambda x, m, v: m.T @ x[1].T,
+    "stack of transposed": lambda x, m, v: x.transpose(0, 2, 1) @ x,
+    "one by stack": lambda x, m, v: m.T @ x.transpose(0, 2, 1),
+    "strided product": lambda x, m, v: x[::2, ::-1] @ m[::-1, 3:50],
+    "batches broadcast": lambda x, m, v: x.reshape(3, 4, 40, 33)[:, :1] @ x.reshape(3, 4, 40, 33).transpose(0, 1, 3, 2),
+    "square and itself": lambda x, m, v: x[0, :33] @ x[0, :33].T + x[0, :33],
+    "tail": lambda x, m, v: nnk.gelu(x @ m[:, :33] + v) * x + x[:, :, :1],
+}
+
+LIMITS = {
+    "buffer of 9000": {"buffer_bytes": 9000},
+    "buffer of 9216, aligned to 256": {"buffer_bytes": 9216, "alignment": 256},
+    "elements": {"elements": 1000},
+    "few elements": {"elements": 200, "buffer_bytes": 9000, "alignment": 64},
+}
+
+
+def test_long_lines_are_cut_between_chunks(cpu, rng):
+    """A reduction that gives the results of its chunks has parts, of rows and of columns."""
+    small = CpuEngine()
+    small.limits = dataclasses.replace(CPU_LIMITS, buffer_bytes=9 * REDUCE_CHUNK)
+    x = rng.standard_normal((2, LONGEST_LINE + 5)).astype(np.float32)
+    for build in (lambda t: t.sum(-1), lambda t: t.reshape(-1).sum(), lambda t: t.reshape(-1, 2).sum(0),
+                  lambda t: t.reshape(-1, 2).max(0)):
+        y = build(small.array(x))
+        steps = small.schedule([y])[0].steps
+        assert steps[0].launch.vector_out == CHUNKS_OUT
+        assert len(steps[0].pieces) > 3
+        assert nnk.digest(y) == nnk.digest(build(cpu.array(x)))
+
+
+@pytest.mark.parametrize("limits", LIMITS)
+@pytest.mark.parametrize("name", EXPRESSIONS)
+def test_pieces_have_the_bits_of_the_whole(name, limits, cpu):
+    small = CpuEngine()
+    small.limits = dataclasses.replace(CPU_LIMITS, **LIMITS[limits])
+    arrays = special_values((12, 40, 33), 1), special_values((33, 65), 2), special_values((33,), 3)
+    want, got = (EXPRESSIONS[name](*map(engine.array, arrays)) for engine in (cpu, small))
+    steps = small.schedule([got])[0].steps
+    assert any(step.pieces for step in steps)
+    before = small.dispatch_count
+    assert nnk.digest(got) == nnk.digest(want)
+    assert small.dispatch_count == before + sum(max(1, len(step.pieces)) for step in steps)
+
+
+@given(programs(max_calls=8), st.sampled_from((256, 1024, 4096)), st.sampled_from((60, 1000, 10**9)),
+       st.sampled_from((4, 64)), st.sampled_from((4, 6, 18)))
+@settings(max_examples=settings.default.max_examples * 2)
+def test_programs_in_pieces(program: Program, nbytes, elements, alignment, bindings):
+    engine = CpuEngine()
+    engine.limits = Limits("small", nbytes, alignment, elements, bindings)
+    with np.errstate(all="ignore"), contextlib.suppress(LimitError):
+        check(program, engine)
+
+
+def test_a_launch_that_fits_is_whole(cpu):
+    x = cpu.array(np.zeros((4, 5), np.float32))
+    limits = dataclasses.replace(CPU_LIMITS, buffer_bytes=80, elements=20)
+    scheduler = Scheduler(1)
+    assert scheduler.schedule([x + 1.0], limits)[0].steps[0].pieces == ()
+    for smaller in ({"buffer_bytes": 79}, {"elements": 19}):
+        step = scheduler.schedule([x + 1.0], dataclasses.replace(limits, **smaller))[0].steps[0]
+        assert (len(step.pieces), step.words) == (2, b"")
+
+
+def test_equal_limits_give_equal_pieces(cpu):
+    x = cpu.array(special_values((50, 70), 1))
+    limits = dataclasses.replace(CPU_LIMITS, buffer_bytes=1000, alignment=64)
+    first, second = (Scheduler(1).schedule([x.T @ x], limits)[0] for _ in range(2))
+    assert first == second
+
+
+# ------------------------------------------------------------------------------------------------- addresses
+
+#: Text -> view of a leaf, whose elements nobody has.
+HUGE = {
+    "2**31 + 7": ((2**31 + 7,), lambda t: t),
+    "2**31 + 7 reversed": ((2**31 + 7,), lambda t: t[::-1]),
+    "beyond 32 bits": ((2**33 + 5,), lambda t: t),
+    "every third of more": ((3 * 2**32 + 5,), lambda t: t[2::3]),
+    "wide rows": ((3, 2**32 + 9), lambda t: t),
+    "rows": ((2**22 + 3, 1025), lambda t: t),
+    "cut columns": ((2**22 + 3, 1025), lambda t: t[:, 1:-1]),
+    "transposed": ((2**17 + 1, 2**16 + 3), lambda t: t.T),
+    "permuted": ((2**16 + 1, 5, 4099), lambda t: t.transpose(1, 0, 2)),
+    "permuted to the front": ((2**16 + 1, 4099, 5), lambda t: t.transpose(2, 0, 1)),
+    "broadcast column": ((2**20 + 1, 1), lambda t: t.broadcast_to((2**20 + 1, 4099))),
+    "broadcast row": ((4099,), lambda t: t.broadcast_to((2**20 + 1, 4099))),
+    "broadcast stack": ((1031, 4099), lambda t: t.broadcast_to((1025, 1031, 4099))),
+}
+
+DEVICES = {"cpu": CPU_LIMITS, "llvmpipe": Limits("llvmpipe", 2**27, 16, bindings=32),
+           "gpu": Limits("gpu", 2**32 - 64, 64, bindings=32)}
+
+
+def local_address(view, words, cols, row, col):
+    """The element that a kernel reads at (row, col), in its 32-bit arithmetic."""
+    words = [word & 0xFFFFFFFF for word in words]
+    name = VIEW[view.kind]
+    if name == "strided":
+        rank, address, rest = view.param, words[0], row
+        for axis in range(rank - 1, 0, -1):
+            address += rest % words[axis] * words[rank + axis]
+            rest //= words[axis]
+        return (address + rest * words[rank] + col * words[2 * rank]) & 0xFFFFFFFF
+    return {"linear": row * cols + col, "row_mod": row % (words or [1])[0] * cols + col, "row_broadcast": row,
+            "col_broadcast": col}[name]
+
+
+def global_address(window, local):
+    """The element of the whole buffer behind an element of a window."""
+    if window.rows == 1:
+        assert 4 * local < window.nbytes
+        return window.start // 4 + local
+    width = window.row_bytes // 4
+    assert local // width < window.rows
+    return (window.start + local // width * window.step) // 4 + local % width
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", HUGE)
+def test_addresses_of_huge_tensors(name, device, cpu):
+    """Every piece reads and writes what the whole would: no 32-bit address starts over."""
+    shape, view_of = HUGE[name]
+    tensor = view_of(leaf(cpu, object(), shape))
+    limits = DEVICES[device]
+    (step,) = Scheduler(1).schedule([tensor * 2.0], limits)[0].steps
+    pieces = step.pieces
+    assert len(pieces) > 1 or device == "cpu" or 4 * tensor.size <= limits.buffer_bytes
+    grid, (_, offset, strides) = tensor.shape, geometry_of(tensor)
+    cols, written = grid[-1], 0
+    rand = random.Random(1)
+    for piece in pieces if len(pieces) < 300 else rand.sample(pieces, 300):
+        launch, out = piece.launch, piece.output
+        assert launch.rows * launch.cols <= limits.elements
+        for window in (*piece.inputs, out):
+            assert 0 < window.nbytes <= limits.buffer_bytes
+        corners = [(0, 0), (launch.rows - 1, launch.cols - 1)]
+        corners += [(rand.randrange(launch.rows), rand.randrange(launch.cols)) for _ in range(4)]
+        for row, col in corners:
+            flat = global_address(out, row * launch.cols + col)
+            index = np.unravel_index(flat // cols, grid[:-1]) if grid[:-1] else ()
+            want = offset + sum(int(i) * s for i, s in zip((*index, flat % cols), strides, strict=True))
+            local = local_address(step.spec.views[0], launch.view_params[0], launch.cols, row, col)
+            assert global_address(piece.inputs[0], local) == want
+    for piece in pieces:
+        written += piece.output.nbytes
+    assert not pieces or written == 4 * tensor.size
+
+
+def test_pieces_cover_the_grid_once(cpu):
+    x = cpu.array(np.zeros((21, 35), np.float32))
+    limits = dataclasses.replace(CPU_LIMITS, buffer_bytes=300, alignment=64)
+    for y in (x * 2.0, x.T * 2.0, x @ cpu.array(np.zeros((35, 9), np.float32)), x.sum(-1, keepdims=True)):
+        seen = np.zeros(y.size, int)
+        for piece in Scheduler(1).schedule([y], limits)[0].steps[-1].pieces:
+            out = piece.output
+            for row in range(out.rows):
+                first = (out.start + row * out.step) // 4
+                seen[first:first + out.row_bytes // 4] += 1
+        assert (seen == 1).all()
+
+
+# ------------------------------------------------------------------------------------------------- refusals
+
+@pytest.mark.parametrize(("build", "text"), [
+    (lambda x: x.reshape(-1).sum(), "a row that is reduced cannot be cut"),
+    (lambda x: nnk.softmax(x.reshape(-1)), "a row that is reduced cannot be cut"),
+    (lambda x: x.reshape(1, -1) @ x.reshape(-1, 1), "the k axis of a matmul cannot be cut"),
+    (lambda x: nnk.take(x.reshape(-1, 1), [3]) + 1.0, "what one element reads cannot be cut")])
+def test_what_cannot_be_cut_is_refused(build, text, cpu):
+    x = cpu.array(np.zeros((20, 30), np.float32))
+    limits = dataclasses.replace(CPU_LIMITS, device="small device", buffer_bytes=1000)
+    text = f"at most 1000 in one kernel launch on small device, got 2400.*{text}"
+    with pytest.raises(LimitError, match=text) as caught:
+        Scheduler(1).schedule([build(x)], limits)
+    assert (caught.value.limit, caught.value.requested, caught.value.maximum) == ("maxStorageBufferRange", 2400, 1000)
+
+
+def test_views_in_too_many_parts_are_refused(cpu, monkeypatch):
+    """A permuted tensor whose every row reaches over the whole buffer."""
+    monkeypatch.setattr(pieces, "MAX_PIECES", 20)
+    tensor = cpu.array(np.zeros((8, 30, 4), np.float32)).transpose(1, 0, 2)
+    limits = dataclasses.replace(CPU_LIMITS, device="small device", buffer_bytes=3000)
+    with pytest.raises(LimitError, match=r"at most 20 launches for one kernel on small device, got more") as caught:
+        Scheduler(1).schedule([tensor + 1.0], limits)
+    assert caught.value.maximum == 20
+
+
+def test_operands_become_inputs_of_their_own(cpu):
+    x = cpu.array(np.zeros((5, 5), np.float32))
+    for build, before, after in ((lambda x: x @ x.T, 1, 2), (lambda x: x @ x.T + x, 1, 3), (lambda x: x + 1.0, 1, 1),
+                                 (lambda x: x @ (x[::-1]), 2, 2)):
+        (kernel,) = partition([build(x)])
+        lowered = lower(kernel)
+        own = with_own_operands(lowered)
+        assert (len(lowered.inputs), len(own.inputs), len(own.spec.views)) == (before, after, after)
+        assert set(map(id, own.inputs)) == {id(x)}
+        if own.spec.matmul is not None:
+            assert own.spec.matmul.a_input != own.spec.matmul.b_input
+
+
+def test_fits_counts_bytes_and_elements(cpu):
+    (kernel,) = partition([cpu.array(np.zeros((4, 6), np.float32)).max(-1, keepdims=True)])
+    lowered = lower(kernel)
+    for limits, want in (({}, True), ({"buffer_bytes": 96}, True), ({"buffer_bytes": 95}, False),
+                         ({"elements": 24}, True), ({"elements": 23}, False)):
+        assert fits(lowered, dataclasses.replace(CPU_LIMITS, **limits)) is want
+    assert math.prod(lowered.root.shape) == 4
