@@ -232,8 +232,7 @@ class _FoldEmitter(_Emitter):
         assert matmul is not None
         pads = {"pad_a": _hex(numerics.MATMUL_PAD_A_BITS), "pad_b": _hex(numerics.MATMUL_PAD_B_BITS)}
         fetch = (blocks.FETCH_ROWS if matmul.trans_b else blocks.FETCH_COLUMNS).substitute(
-            b=matmul.b_input, block=numerics.FOLD_BLOCK, quads=FOLD_STEP // 4, step=FOLD_STEP,
-            quad_block=4 * numerics.FOLD_BLOCK, pad_b=pads["pad_b"])
+            b=matmul.b_input, quads=FOLD_STEP // 4, step=FOLD_STEP, pad_b=pads["pad_b"])
         if matmul.trans_a:
             query = {"query_k": f"t/{FOLD_ROWS}u", "query_row": f"t%{FOLD_ROWS}u",
                      "query_at": "query_base+(k1+y)*height+m0+r"}
@@ -242,7 +241,7 @@ class _FoldEmitter(_Emitter):
                      "query_at": "query_base+(m0+r)*depth+k1+y"}
         spread = [f"score[{n}]=acc{n // 4}.{'xyzw'[n % 4]};" for n in range(8)]
         return blocks.SCORES.substitute(
-            identity=_SUM_IDENTITY, step=FOLD_STEP, block=numerics.FOLD_BLOCK, a=matmul.a_input, fetch=fetch,
+            identity=_SUM_IDENTITY, step=FOLD_STEP, a=matmul.a_input, fetch=fetch,
             spread=_indent([" ".join(spread)], 3), pad_a=pads["pad_a"], **query).rstrip()
 
     def accumulation(self) -> str:
@@ -336,7 +335,7 @@ class _FoldEmitter(_Emitter):
         helpers = blocks.SHARED.substitute(block=numerics.FOLD_BLOCK, threads=self.meta.local_size[0],
                                      slots=max(1, len(self.slots)), rows=FOLD_ROWS)
         if matmul is not None:
-            helpers += blocks.TILES.substitute(step=FOLD_STEP, block=numerics.FOLD_BLOCK)
+            helpers += blocks.TILES.substitute(step=FOLD_STEP, quads=numerics.FOLD_BLOCK // 4)
         for name in sorted(names):
             helpers += blocks.STAGE.substitute(
                 name=name, rows=FOLD_ROWS, steps=_indent(_tree(8, name), 1), last_steps=_indent(_tree(16, name), 1),

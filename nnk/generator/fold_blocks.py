@@ -35,10 +35,11 @@ ${last_steps}
 }
 """)
 
-#: Tiles of the matmul operands: keys by (k, item), queries by (k, row). Beyond the edge a is -0 and b is +0 (R5).
+#: Tiles of the matmul operands: queries by (k, row), and keys by (k, item) in the memory of the items, which are made
+#: of the scores later. Beyond the edge a is -0 and b is +0 (R5).
 TILES = Template("""\
-shared float keys[${step}*${block}];
 shared vec4 queries[${step}*4];
+#define KEY(k) items[(k)*${quads}u+j/4u][j%4u]
 """)
 
 #: A key operand stored (items, k): four values of k at a time where addresses allow it.
@@ -51,17 +52,17 @@ FETCH_ROWS = Template("""\
           } else {
             for(uint i=0u;i<whole;i++) v[i]=b${b}.d[at+i];
           }
-          keys[n*${quad_block}u+j]=U2F(v.x);
-          keys[n*${quad_block}u+${block}u+j]=U2F(v.y);
-          keys[n*${quad_block}u+${block}u*2u+j]=U2F(v.z);
-          keys[n*${quad_block}u+${block}u*3u+j]=U2F(v.w);
+          KEY(n*4u)=U2F(v.x);
+          KEY(n*4u+1u)=U2F(v.y);
+          KEY(n*4u+2u)=U2F(v.z);
+          KEY(n*4u+3u)=U2F(v.w);
         }
 """)
 
 #: A key operand stored (k, items).
 FETCH_COLUMNS = Template("""\
         for(uint n=side;n<${step}u;n+=2u)
-          keys[n*${block}u+j]=U2F(j<width&&k1+n<depth?b${b}.d[key_base+(k1+n)*cols+k0+j]:${pad_b});
+          KEY(n)=U2F(j<width&&k1+n<depth?b${b}.d[key_base+(k1+n)*cols+k0+j]:${pad_b});
 """)
 
 #: Scores of the block (F4): k ascending, a thread has one item and eight rows.
@@ -75,7 +76,7 @@ SCORES = Template("""\
 ${fetch}        barrier();
         if(side*8u<live){
           for(uint k=0u;k<${step}u;k++){
-            vec4 b=vec4(keys[k*${block}u+j]), p;
+            vec4 b=vec4(KEY(k)), p;
             p=queries[k*4u+side*2u]*b; acc0=acc0+p;
             p=queries[k*4u+side*2u+1u]*b; acc1=acc1+p;
           }

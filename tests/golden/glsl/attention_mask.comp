@@ -87,8 +87,8 @@ FN float nn_exp(float x){
 shared vec4 items[128*5];
 shared uint part[256];
 shared uint row_value[3][16];
-shared float keys[16*128];
 shared vec4 queries[16*4];
+#define KEY(k) items[(k)*32u+j/4u][j%4u]
 uint stage_max(uint t){
   uint row=t%16u, lane=t/16u, at=lane*5u+row/4u, x=row%4u;
   uint a[8];
@@ -185,15 +185,15 @@ void main(){
           } else {
             for(uint i=0u;i<whole;i++) v[i]=b1.d[at+i];
           }
-          keys[n*512u+j]=U2F(v.x);
-          keys[n*512u+128u+j]=U2F(v.y);
-          keys[n*512u+128u*2u+j]=U2F(v.z);
-          keys[n*512u+128u*3u+j]=U2F(v.w);
+          KEY(n*4u)=U2F(v.x);
+          KEY(n*4u+1u)=U2F(v.y);
+          KEY(n*4u+2u)=U2F(v.z);
+          KEY(n*4u+3u)=U2F(v.w);
         }
         barrier();
         if(side*8u<live){
           for(uint k=0u;k<16u;k++){
-            vec4 b=vec4(keys[k*128u+j]), p;
+            vec4 b=vec4(KEY(k)), p;
             p=queries[k*4u+side*2u]*b; acc0=acc0+p;
             p=queries[k*4u+side*2u+1u]*b; acc1=acc1+p;
           }
