@@ -96,6 +96,14 @@ def test_matmul_around_underflow(tier: Any, cpu: Any) -> None:
         assert np.array_equal(got, oracle.bits_of(oracle.matmul(a, b)))
 
 
+def test_attention(vulkan: Any, cpu: Any, rng: np.random.Generator) -> None:
+    """One fold, in the tier that compiles faster; the other one's is checked statically, with all forms."""
+    q, k, v = (rng.standard_normal((1, 1, 6, 4)).astype(np.float32) for _ in range(3))
+    with config.override(tier="T2"):
+        engine = get_engine("vulkan")
+    same(lambda e: nnk.attention(e.array(q), e.array(k), e.array(v), mask="causal"), cpu, engine)
+
+
 def run(device: Any, case: strategies.Case, variant: str) -> list[list[int]]:
     """Compile, dispatch and read back, without an engine."""
     spec = canonicalise(case.spec)

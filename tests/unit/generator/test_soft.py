@@ -9,12 +9,14 @@ import pytest
 from nnk import spirv
 from nnk._fast import shaderc
 from nnk.errors import CompileError
+from nnk.expr.canonical import canonicalise
 from nnk.expr.spec import ExprSpec, Instr, Matmul, Operand, ViewSpec
 from nnk.generator.compile import compile_kernel
 from nnk.generator.glsl import emit
 from nnk.generator.mathlib import function_names, functions_for
 from nnk.generator.soft import KEEP_CALL, SOFT_VARIANTS, check_replaced, replace_arithmetic, soft_functions
 from nnk.ops import OPS
+from tests import folds
 
 X, Y, C = Operand(1, 0), Operand(1, 1), Operand(2, 0)
 LIBRARY = function_names()
@@ -149,6 +151,7 @@ def kernels():
     yield "row_sum", ExprSpec(2, (total, Instr(8, 1, X, Operand(4, 0))), (ViewSpec(0),), (), ())
     yield "matmul", ExprSpec(2, (Instr(7, 0, Operand(5, 0), Y), Instr(9, 1, Operand(0, 0), Operand(7, 0))),
                              (ViewSpec(0), ViewSpec(0)), (), (), Matmul(0, 1))
+    yield "fold", canonicalise(folds.attention(16, 2, 20, "causal", True))
 
 
 @pytest.mark.parametrize(("name", "spec"), [pytest.param(*row, id=row[0]) for row in kernels()])
