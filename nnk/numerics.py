@@ -58,7 +58,8 @@ MATMUL_PAD_B_BITS = 0x00000000
 
 #: Op name -> expression over the float operands a, b, c. Negation, absolute value, maximum, minimum, comparisons and
 #: select work on bit patterns (R2c, R3: NVIDIA flushes subnormals in float comparisons); + - * are single IEEE
-#: operations (R1); the rest are functions of nnk_math.h.
+#: operations (R1); the rest are functions of nnk_math.h. The operands of integer ops are float variables too: they
+#: carry bits, which only integer operations touch.
 FUNCTIONS: dict[str, str] = {
     "neg": "nn_neg({a})",
     "exp": "nn_exp({a})",
@@ -104,6 +105,32 @@ FUNCTIONS: dict[str, str] = {
     "atan2": "nn_atan2({a},{b})",
     "fmod": "U2F(nn_fmod(F2U({a}),F2U({b})))",
     "remainder": "U2F(nn_remainder(F2U({a}),F2U({b})))",
+    "round_f16": "U2F(nn_f16_to_f32(nn_f32_to_f16(F2U({a}))))",
+    "round_bf16": "U2F(nn_bf16_to_f32(nn_f32_to_bf16(F2U({a}))))",
+    "i2f": "U2F(nn_i2f(F2U({a})))",
+    "f2i": "U2F(nn_f2i(F2U({a})))",
+    "f2u8": "U2F(nn_f2u8(F2U({a})))",
+    "b2i": "U2F(F2U({a})>>29)",
+    "wrap_u8": "U2F(F2U({a})&255u)",
+    "iadd": "U2F(F2U({a})+F2U({b}))",
+    "isub": "U2F(F2U({a})-F2U({b}))",
+    "imul": "U2F(F2U({a})*F2U({b}))",
+    "ineg": "U2F(0u-F2U({a}))",
+    "iabs": "U2F(SEL(INT(F2U({a}))<0,0u-F2U({a}),F2U({a})))",
+    "imin": "U2F(SEL(INT(F2U({a}))<INT(F2U({b})),F2U({a}),F2U({b})))",
+    "imax": "U2F(SEL(INT(F2U({a}))<INT(F2U({b})),F2U({b}),F2U({a})))",
+    "ilt": "U2F(nn_ilt(INT(F2U({a})),INT(F2U({b}))))",
+    "ile": "U2F(nn_ile(INT(F2U({a})),INT(F2U({b}))))",
+    "ieq": "U2F(nn_flag(F2U({a})==F2U({b})))",
+    "ine": "U2F(nn_flag(F2U({a})!=F2U({b})))",
+    "iand": "U2F(F2U({a})&F2U({b}))",
+    "ior": "U2F(F2U({a})|F2U({b}))",
+    "ixor": "U2F(F2U({a})^F2U({b}))",
+    "inot": "U2F(~F2U({a}))",
+    "ishl": "U2F(nn_shl(F2U({a}),F2U({b})))",
+    "ishr": "U2F(nn_shr(F2U({a}),F2U({b})))",
+    "idiv": "U2F(nn_idiv(F2U({a}),F2U({b})))",
+    "imod": "U2F(nn_imod(F2U({a}),F2U({b})))",
 }
 
 #: What takes the place of :data:`FUNCTIONS` in the variant ``fast``: GLSL's own functions where it has them. The exact

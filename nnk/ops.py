@@ -35,7 +35,8 @@ BYTES_PER_INSTR = 8
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """One op. ``kind`` is ``unary``, ``binary``, ``compare``, ``select`` or ``reduce``.
+    """One op. ``kind`` is ``unary``, ``binary``, ``compare``, ``select`` or ``reduce``, over float32 values;
+    ``integer``, over 32-bit integers; or ``cast``, from the ones to the others.
 
     ``axis`` is 0 for a row reduction, 1 for a column reduction (exprspec 3.10) and -1 otherwise. ``foldable`` says
     that canonicalisation may evaluate the op on constants.
@@ -99,6 +100,32 @@ OPS: tuple[Op, ...] = (
     Op(85, "atan2", 2, "binary", "angle of the point (b, a) in radians, from -pi to pi"),
     Op(86, "fmod", 2, "binary", "a - b trunc(a / b), exact, with the sign of a"),
     Op(87, "remainder", 2, "binary", "a - b floor(a / b), with the sign of b"),
+    Op(100, "round_f16", 1, "unary", "a rounded to float16"),
+    Op(101, "round_bf16", 1, "unary", "a rounded to bfloat16"),
+    Op(102, "i2f", 1, "cast", "int32 to float32, correctly rounded"),
+    Op(103, "f2i", 1, "cast", "float32 to int32, toward zero, saturating; NaN gives 0"),
+    Op(104, "f2u8", 1, "cast", "float32 to an integer from 0 to 255, toward zero, saturating; NaN gives 0"),
+    Op(105, "b2i", 1, "cast", "1 for 1.0, 0 for 0.0"),
+    Op(106, "wrap_u8", 1, "cast", "integer a modulo 256"),
+    Op(107, "iadd", 2, "integer", "integer a + b modulo 2**32"),
+    Op(108, "isub", 2, "integer", "integer a - b modulo 2**32"),
+    Op(109, "imul", 2, "integer", "integer a * b modulo 2**32"),
+    Op(110, "ineg", 1, "integer", "integer -a modulo 2**32"),
+    Op(111, "iabs", 1, "integer", "integer |a| modulo 2**32"),
+    Op(112, "imin", 2, "integer", "the smaller integer"),
+    Op(113, "imax", 2, "integer", "the larger integer"),
+    Op(114, "ilt", 2, "integer", "1.0 where integer a < b, else 0.0"),
+    Op(115, "ile", 2, "integer", "1.0 where integer a <= b, else 0.0"),
+    Op(116, "ieq", 2, "integer", "1.0 where integer a == b, else 0.0"),
+    Op(117, "ine", 2, "integer", "1.0 where integer a != b, else 0.0"),
+    Op(118, "iand", 2, "integer", "bits of a and b"),
+    Op(119, "ior", 2, "integer", "bits of a or b"),
+    Op(120, "ixor", 2, "integer", "bits of either a or b"),
+    Op(121, "inot", 1, "integer", "bits that a has not"),
+    Op(122, "ishl", 2, "integer", "a shifted left by b bits; 0 unless b is from 0 to 31"),
+    Op(123, "ishr", 2, "integer", "a shifted right by b bits, with its sign; a count outside of 0 to 31 counts as 31"),
+    Op(124, "idiv", 2, "integer", "integer a / b rounded down; 0 where b is 0"),
+    Op(125, "imod", 2, "integer", "a - b * idiv(a, b); 0 where b is 0"),
 )
 
 

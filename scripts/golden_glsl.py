@@ -42,6 +42,7 @@ def expressions() -> dict[str, Callable[[], Tensor]]:
     x, row, batch = data(6, 8), data(8), data(2, 3, 4)
     heads = data(2, 5, 4)
     index = engine.array(np.array([0, 2, 1]))
+    half, whole, byte, mask = (engine.array(np.ones((6, 8), dtype)) for dtype in ("float16", "int32", "uint8", "bool"))
     unary = ("exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "relu", "silu", "gelu", "absolute", "negative")
     table: dict[str, Callable[[], Tensor]] = {name: functools.partial(getattr(nnk, name), x) for name in unary}
     table |= {
@@ -69,6 +70,14 @@ def expressions() -> dict[str, Callable[[], Tensor]]:
         "attention": lambda: nnk.attention(x, data(9, 8), data(9, 3)),
         "attention_causal": lambda: nnk.attention(heads, heads, heads, "causal", np.arange(5) // 2, [0.5, 0.25]),
         "attention_mask": lambda: nnk.attention(heads, data(1, 7, 4), data(1, 7, 4), data(5, 7)),
+        "half_chain": lambda: (half * half + x).astype("float16"),
+        "half_strided": lambda: (half.transpose() * 2).astype("bfloat16"),
+        "half_softmax": lambda: nnk.softmax(half).astype("float16"),
+        "half_matmul": lambda: (half @ data(8, 4).astype("bfloat16").eval()).astype("float16"),
+        "integers": lambda: (whole * 3 + (whole >> 1)) ^ whole // 5,
+        "bytes": lambda: byte.transpose() * 2 + byte.transpose(),
+        "masks": lambda: nnk.where(mask & (x > 0), x, -1) > 0,
+        "casts": lambda: (x * 1000).astype("uint8").astype("int32") + whole * (whole % 7),
         "matmul_batched": lambda: batch @ batch.swapaxes(-1, -2),
     }
     return table
@@ -82,7 +91,7 @@ def texts() -> dict[str, str]:
         schedule, _ = tensor.engine.schedule([tensor])
         for number, step in enumerate(schedule.steps):
             suffix = f"_{number}" if len(schedule.steps) > 1 else ""
-            result[f"{name}{suffix}.comp"] = emit(step.spec)
+            result[f"{name}{suffix}.comp"] = emit(step.spec, step.meta.prec_sig, step.variant, step.meta.slots)
     return result
 
 

@@ -48,6 +48,7 @@ ALLOWED: dict[str, frozenset[str]] = {
 OWNERS: dict[str, tuple[str, ...]] = {
     "argparse": ("cli",),
     "cffi": ("vk",),
+    "ml_dtypes": ("expr.dtypes",),
     "numpy": ("expr", "engines", "models", "vk.memory", "cli"),
     "platformdirs": ("cache.location",),
     "portalocker": ("cache.lock", "cache.quarantine"),

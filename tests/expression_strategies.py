@@ -7,6 +7,7 @@ shape is known at once, because NumPy computes it while the program is drawn.
 from __future__ import annotations
 
 import math
+import operator
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -29,18 +30,27 @@ Floats = npt.NDArray[np.float32]
 MAX_ELEMENTS = 6000
 
 _SIZES = (1, 1, 2, 3, 4, 5, 7, 8, 9, 16, 33)
-_UNARY = tuple(op.name for op in ops.OPS if op.kind == "unary" and op.name != "copy")
+_UNARY = tuple(op.name for op in ops.OPS if op.kind == "unary" and op.name not in ("copy", "round_f16", "round_bf16"))
 _BINARY = tuple(op.name for op in ops.OPS if op.kind in ("binary", "compare"))
+
+
+def _as_float(flags: Any) -> Any:
+    """Programs compute with floats; tests/integers.py has bools."""
+    return flags.astype("float32")
+
+
 _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "div": lambda a, b: a / b,
-    "max": lambda a, b: nnk.maximum(a, b), "min": lambda a, b: nnk.minimum(a, b), "lt": lambda a, b: a < b,
-    "le": lambda a, b: a <= b, "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b, "eq": lambda a, b: a == b,
-    "ne": lambda a, b: a != b, "pow": lambda a, b: nnk.power(a, b),
-    "atan2": lambda a, b: nnk.arctan2(a, b), "fmod": lambda a, b: nnk.fmod(a, b), "remainder": lambda a, b: a % b}
+    "max": lambda a, b: nnk.maximum(a, b), "min": lambda a, b: nnk.minimum(a, b),
+    "pow": lambda a, b: nnk.power(a, b), "atan2": lambda a, b: nnk.arctan2(a, b), "fmod": lambda a, b: nnk.fmod(a, b),
+    "remainder": lambda a, b: a % b,
+    **{name: lambda a, b, name=name: _as_float(getattr(operator, name)(a, b))
+       for name in ("lt", "le", "gt", "ge", "eq", "ne")}}
 _FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "neg": lambda a: -a, "abs": abs, "gelu_tanh": lambda a: nnk.gelu(a, "tanh"), "rint": lambda a: nnk.round(a),
+    **{name: lambda a, name=name: _as_float(getattr(nnk, name)(a)) for name in ("isnan", "isinf", "isfinite")},
     **{name: lambda a, name=name: getattr(nnk, name)(a)
-       for name in _UNARY if name not in ("neg", "abs", "gelu_tanh", "rint")}}
+       for name in _UNARY if name not in ("neg", "abs", "gelu_tanh", "rint", "isnan", "isinf", "isfinite")}}
 
 #: Name -> (nnk's call, the oracle's call), both over values and keyword parameters.
 CALLS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
@@ -54,8 +64,8 @@ CALLS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "min_of": (lambda a, **how: a.min(**how), oracle.min_of),
     "mean": (lambda a, **how: a.mean(**how), oracle.mean),
     "var": (lambda a, **how: a.var(**how), oracle.var),
-    "any": (lambda a, **how: a.any(**how), oracle.any_of),
-    "all": (lambda a, **how: a.all(**how), oracle.all_of),
+    "any": (lambda a, **how: _as_float(a.any(**how)), oracle.any_of),
+    "all": (lambda a, **how: _as_float(a.all(**how)), oracle.all_of),
     "softmax": (lambda a, axis: nnk.softmax(a, axis), oracle.softmax),
     "layer_norm": (lambda *v: nnk.layer_norm(*v), oracle.layer_norm),
     "rms_norm": (lambda *v: nnk.rms_norm(*v), oracle.rms_norm),

@@ -33,8 +33,8 @@ Function = Callable[..., Any]
 DTYPES = ("float32",)
 MOVED_DTYPES = ("float32", "int32")
 
-#: Dtype of comparisons and logical functions: docs/numerics.md, "Where nnk differs from NumPy".
-FLAG_DTYPE = np.dtype(np.float32)
+#: Dtype of comparisons and logical functions.
+FLAG_DTYPE = np.dtype(np.bool_)
 
 NAN_BITS = 0x7FC00000
 

@@ -30,6 +30,10 @@ cdef extern from "cpu.h" nogil:
         NNK_MAX_FOLD_BODY
         NNK_MAX_FOLD_FINALIZE
         NNK_MAX_FOLD_STATES
+        NNK_TYPE_WORD
+        NNK_TYPE_FLOAT
+        NNK_TYPE_U8
+        NNK_TYPE_BOOL
         NNK_OK
         NNK_INVALID
         NNK_UNSUPPORTED
@@ -83,6 +87,9 @@ cdef extern from "cpu.h" nogil:
         uint32_t has_matmul
         uint32_t a_input
         uint32_t b_input
+        uint32_t half_word
+        uint8_t in_type[1]
+        uint8_t out_type[1]
         nnk_raw_instr instrs[1]
         nnk_raw_view views[1]
         uint8_t extras[1]
@@ -116,6 +123,10 @@ cdef extern from "cpu.h" nogil:
     int nnk_run_execute(nnk_run *run) noexcept
     size_t nnk_isa_list(const nnk_isa **list) noexcept
     bint nnk_isa_select(const char *name) noexcept
+
+#: The letters of input and output slots (nnk.expr.dtypes).
+cdef dict INPUT_TYPES = {"w": NNK_TYPE_WORD, "u": NNK_TYPE_U8, "b": NNK_TYPE_BOOL}
+cdef dict OUTPUT_TYPES = {"f": NNK_TYPE_FLOAT, "i": NNK_TYPE_WORD, "u": NNK_TYPE_U8, "b": NNK_TYPE_BOOL}
 
 cdef dict FORMS = {"elementwise": NNK_FORM_ELEMENTWISE, "reduce": NNK_FORM_REDUCE, "matmul": NNK_FORM_MATMUL,
                    "fold": NNK_FORM_FOLD, "fold_matmul": NNK_FORM_FOLD}
@@ -240,6 +251,28 @@ cdef int read_spec(nnk_spec *out, object spec, object meta) except -1:
     if meta.n_inputs != out.n_views or meta.n_outputs != 1 + out.n_extras:
         raise ExprError(f"The kernel meta has {meta.n_inputs} inputs and {meta.n_outputs} outputs, the spec "
                         f"{out.n_views} and {1 + out.n_extras}")
+    read_types(out, meta)
+    return 0
+
+
+cdef int read_types(nnk_spec *out, object meta) except -1:
+    """Read how the slots are stored: their letters, and where the words are that say which are halves."""
+    cdef uint32_t i
+    cdef str inputs = meta.input_letters
+    cdef str outputs = meta.output_letters
+    if len(inputs) != out.n_views or len(outputs) != 1 + out.n_extras:
+        raise ExprError(f"Expected a letter for each of {out.n_views} inputs and {1 + out.n_extras} outputs, got "
+                        f"{inputs!r} and {outputs!r}")
+    for i in range(out.n_views):
+        if inputs[i] not in INPUT_TYPES:
+            raise ExprError(f"Expected one of {', '.join(INPUT_TYPES)} for the type of input {i}, got {inputs[i]!r}")
+        out.in_type[i] = INPUT_TYPES[inputs[i]]
+    for i in range(1 + out.n_extras):
+        if outputs[i] not in OUTPUT_TYPES:
+            raise ExprError(f"Expected one of {', '.join(OUTPUT_TYPES)} for the type of output {i}, got {outputs[i]!r}")
+        out.out_type[i] = OUTPUT_TYPES[outputs[i]]
+    if meta.reads_halves:
+        out.half_word = number(meta.half_offset, NNK_MAX_WORDS, "an offset of half words")
     return 0
 
 
@@ -311,7 +344,7 @@ cdef class Program:
         words : bytes-like
             The parameter words of the launch, as :func:`nnk.expr.meta.pack_words` makes them.
         inputs, outputs : sequence of objects with the buffer protocol
-            C-contiguous memory of 4-byte elements, one object a slot. Outputs are written from their start. An output
+            C-contiguous memory aligned to 4 bytes, one object a slot. Outputs are written from their start. An output
             may share memory with an input only if it is the same array and the program is elementwise with linear
             views throughout.
         threads : int

@@ -125,7 +125,7 @@ def explain(arguments: argparse.Namespace) -> int:
     rows: list[dict[str, Any]] = []
     with KernelCache(readonly=True) as cache:
         for step in lowered_steps(arguments.expression, arguments.shape):
-            parts = dict(explain_key(step.spec, step.meta.prec_sig, GENERATOR_VERSION, step.variant))
+            parts = dict(explain_key(step.spec, step.meta.prec_sig, GENERATOR_VERSION, step.variant, step.meta.slots))
             verdict = _verdict(step, cache, stored)
             rows.append({"key": step.key, "verdict": verdict, "parts": parts,
                          "nearest": None if verdict == "hit" else _nearest(parts, stored)})

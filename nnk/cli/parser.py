@@ -1,8 +1,9 @@
 """Expressions as text: "tanh(x*w+3)" becomes a tensor. A parser of its own grammar; nothing is ever evaluated.
 
-Grammar: numbers, names, ``+ - * / // % @ **``, signs, comparisons, calls of the functions in :data:`FUNCTIONS` with
-positional arguments, and parentheses. Python's tokens and precedence; everything else of Python is refused by name.
-``sum``, ``max``, ``min`` and ``mean`` reduce the last axis and keep it with size 1.
+Grammar: numbers, names, ``+ - * / @ ** // % & | ^ << >> ~``, signs, comparisons, calls of the functions in
+:data:`FUNCTIONS` with positional arguments, and parentheses. Python's tokens and precedence; everything else of Python
+is refused by name.
+``sum``, ``max``, ``min`` and ``mean`` reduce the last axis and keep it with size 1; the name of a dtype converts to it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple
 from nnk.errors import ExprError, ShapeError
 from nnk.expr import functions
 from nnk.expr.attention import attention
+from nnk.expr.dtypes import DTYPES
 from nnk.expr.node import MAX_RANK, Tensor, constant, elementwise
 
 __all__ = ["FUNCTIONS", "names_in", "parse_shapes", "tensor_of"]
@@ -40,14 +42,19 @@ def _last_axis(reduce: Callable[..., Tensor]) -> Callable[[Any], Tensor]:
     return lambda x: reduce(x, -1, keepdims=True)
 
 
+def _converter(dtype: str) -> Callable[[Any], Tensor]:
+    return lambda x: _tensor(x).astype(dtype)
+
+
 FUNCTIONS: dict[str, Function] = {
     **{name: Function(getattr(functions, name)) for name in (
         "arctan", "ceil", "cos", "erf", "exp", "exp2", "expm1", "floor", "isfinite", "isinf", "isnan", "log", "log1p",
         "log2", "logical_not", "reciprocal", "relu", "rsqrt", "sigmoid", "sign", "silu", "sin", "sqrt", "square",
         "tanh", "trunc")},
     **{name: Function(getattr(functions, name), 2, 2) for name in (
-        "arctan2", "floor_divide", "fmod", "logical_and", "logical_or", "matmul", "maximum", "minimum", "power",
-        "remainder")},
+        "arctan2", "floor_divide", "fmod", "logical_and", "logical_or", "logical_xor", "matmul", "maximum", "minimum",
+        "power", "remainder")},
+    **{name: Function(_converter(name)) for name in DTYPES},
     "abs": Function(functions.absolute),
     "attention": Function(attention, 3, 4),
     "causal_attention": Function(lambda q, k, v: attention(q, k, v, "causal"), 3, 3),
@@ -66,7 +73,9 @@ FUNCTIONS: dict[str, Function] = {
     "where": Function(functions.where, 3, 3),
 }
 
-_BINARY: dict[type[ast.AST], str] = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div"}
+_BINARY: dict[type[ast.AST], str] = {
+    ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.BitAnd: "iand", ast.BitOr: "ior",
+    ast.BitXor: "ixor", ast.LShift: "ishl", ast.RShift: "ishr"}
 _BY_FUNCTION: dict[type[ast.AST], Callable[[Any, Any], Tensor]] = {
     ast.MatMult: functions.matmul, ast.Pow: functions.power, ast.Mod: functions.remainder,
     ast.FloorDiv: functions.floor_divide}
@@ -106,7 +115,7 @@ def _tree(text: str) -> ast.expr:
 
 def _refuse(node: ast.AST, text: str) -> ExprError:
     part = ast.get_source_segment(text, node) or type(node).__name__
-    return ExprError(f"Expected numbers, names, + - * / // % @ **, comparisons and calls of "
+    return ExprError(f"Expected numbers, names, + - * / @ ** // % & | ^ << >> ~, comparisons and calls of "
                      f"{', '.join(sorted(FUNCTIONS))}; got {_shown(part)}", op="parse")
 
 
@@ -154,6 +163,8 @@ def _build(node: ast.expr, variables: dict[str, Tensor], text: str) -> Any:
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.UAdd)):
         operand = value(node.operand)
         return -operand if isinstance(node.op, ast.USub) else operand
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert):
+        return functions.invert(value(node.operand))
     if isinstance(node, ast.BinOp):
         if type(node.op) in _BY_FUNCTION:
             return _BY_FUNCTION[type(node.op)](value(node.left), value(node.right))

@@ -19,12 +19,14 @@ from nnk.engines.pieces import run_pieces
 from nnk.engines.region import active
 from nnk.engines.schedule import Schedule, Scheduler, Step
 from nnk.errors import DTypeError, ExprError, ShapeError
-from nnk.expr.node import FLOAT32, INT32, Tensor, geometry_of, is_row_major, leaf
+from nnk.expr.dtypes import BOOL, DTYPES, FLOAT32, INT32, dtype_of, info_of
+from nnk.expr.node import Tensor, geometry_of, is_row_major, leaf
 from nnk.generator.version import GENERATOR_VERSION
 
 __all__ = ["Engine", "KernelCounts"]
 
-_ACCEPTED = {"f": FLOAT32, "i": INT32, "u": INT32, "b": FLOAT32}
+#: Kind of a NumPy dtype that tensors do not have -> the dtype that stands for it.
+_WIDEST = {"f": FLOAT32, "i": INT32, "u": INT32, "b": BOOL}
 
 
 @dataclass
@@ -36,40 +38,32 @@ class KernelCounts:
 
 
 def _array_of(data: Any, dtype: Any) -> np.ndarray[Any, Any]:
-    """Return ``data`` as a C-contiguous float32 or int32 array that nobody else writes to."""
+    """Return ``data`` as a C-contiguous array of a dtype of tensors that nobody else writes to."""
     try:
         source = np.asarray(data)
     except ValueError as error:
         raise ShapeError(f"Expected rows of one length for nnk.array: {error}", op="array") from error
-    if source.dtype.kind not in _ACCEPTED:
+    if source.dtype.kind not in _WIDEST and source.dtype.name != "bfloat16":
         raise DTypeError(f"Expected numbers for nnk.array, got dtype {source.dtype}", op="array",
                          dtypes=(source.dtype,))
-    if dtype is None:
-        # Python ints are numbers to compute with; NumPy's integer arrays are indices.
-        is_typed = isinstance(data, (np.ndarray, np.generic, Tensor))
-        wanted = _ACCEPTED[source.dtype.kind] if is_typed else FLOAT32
+    if dtype is not None:
+        wanted = dtype_of(dtype, "nnk.array")
+    elif source.dtype.name in DTYPES:
+        wanted = dtype_of(source.dtype.name, "nnk.array")
     else:
-        wanted = _wanted_dtype(dtype)
-    if wanted == INT32 and source.size:
-        if source.dtype.kind == "f":
-            raise DTypeError(f"Expected integers for an int32 tensor, got dtype {source.dtype}; round them before "
+        # Python ints are numbers to compute with; NumPy's integer arrays are integers.
+        is_typed = isinstance(data, (np.ndarray, np.generic, Tensor))
+        wanted = _WIDEST[source.dtype.kind] if is_typed else FLOAT32
+    if info_of(wanted).word == "int" and source.size:
+        if source.dtype.kind not in "iub":
+            raise DTypeError(f"Expected integers for a tensor of {wanted}, got dtype {source.dtype}; round them before "
                              f"nnk.array", op="array", dtypes=(source.dtype,))
-        if int(source.min()) < -2**31 or int(source.max()) >= 2**31:
-            raise DTypeError(f"Expected integers that fit int32 for nnk.array, got {source.min()} to {source.max()}",
-                             op="array", dtypes=(source.dtype,))
+        limits = np.iinfo(wanted)
+        if int(source.min()) < limits.min or int(source.max()) > limits.max:
+            raise DTypeError(f"Expected integers that fit {wanted} for nnk.array, got {source.min()} to "
+                             f"{source.max()}", op="array", dtypes=(source.dtype,))
     with np.errstate(over="ignore", invalid="ignore"):
         return np.array(source, dtype=wanted, order="C", copy=True)
-
-
-def _wanted_dtype(dtype: Any) -> np.dtype[Any]:
-    try:
-        wanted: np.dtype[Any] | None = np.dtype(dtype)
-    except TypeError:
-        wanted = None
-    if wanted is None or wanted not in (FLOAT32, INT32):
-        raise DTypeError(f"Expected float32 or int32 for nnk.array, got {dtype if wanted is None else wanted}; other "
-                         f"dtypes come later", op="array", dtypes=(dtype,))
-    return wanted
 
 
 class Engine(abc.ABC):
@@ -190,16 +184,11 @@ class Engine(abc.ABC):
     def _settle_view(self, view: Tensor) -> None:
         """Turn a view whose base exists into a leaf: one that only reshapes shares the storage of its base.
 
-        Every other view was a kernel of its own, except one of integers, which are moved on the host: kernels store
-        floats alone.
+        Every other view was a kernel of its own.
         """
-        base, offset, strides = geometry_of(view)
-        if _is_same_storage(view):
-            _become_leaf(view, base.storage, base.attrs)
-            return
-        values = self.read(base).reshape(-1)
-        moved = self.array(np.lib.stride_tricks.as_strided(values[offset:], view.shape, [4 * s for s in strides]))
-        _become_leaf(view, moved.storage, moved.attrs)
+        base, _, _ = geometry_of(view)
+        assert _is_same_storage(view), view
+        _become_leaf(view, base.storage, base.attrs)
 
     def _run_steps(self, schedule: Schedule, order: list[Tensor]) -> None:
         nodes: list[Any] = list(order)
@@ -242,7 +231,7 @@ def _targets(engine: Engine, tensors: Iterable[Tensor]) -> list[Tensor]:
         if tensor.engine is not engine:
             raise ExprError(f"Expected a tensor of engine {engine}, got one of {tensor.engine}", op="eval")
         target = tensor
-        if tensor.op == "view" and (tensor.dtype == INT32 or _is_same_storage(tensor)):
+        if tensor.op == "view" and _is_same_storage(tensor):
             target = tensor.args[0]
         if target.storage is None:
             targets[id(target)] = target

@@ -120,10 +120,9 @@ class Explanation:
 def _kernel(engine: Engine, step: Step, runs: int) -> KernelExplanation:
     cache = getattr(engine, "cache", None)
     cached = "none" if cache is None else ("hit" if cache.has(step.key, identity=step.identity) else "miss")
-    return KernelExplanation(step.key, step.meta.form, spec_text(step.spec),
-                             emit(step.spec, step.meta.prec_sig, step.variant),
-                             dataclasses.asdict(step.meta), step.launch.rows, step.launch.cols, runs, cached,
-                             step.variant)
+    glsl = emit(step.spec, step.meta.prec_sig, step.variant, step.meta.slots)
+    return KernelExplanation(step.key, step.meta.form, spec_text(step.spec), glsl, dataclasses.asdict(step.meta),
+                             step.launch.rows, step.launch.cols, runs, cached, step.variant)
 
 
 def explain(*tensors: Tensor | Sequence[Tensor]) -> Explanation:

@@ -187,7 +187,7 @@ class GpuEngine(Engine):
         """Return the built kernel of ``step`` from the cache, or compile it (steps 5 to 8)."""
         if self._explain:
             _log.info("miss of plan %s: %s", step.key, explain_key(
-                step.spec, 0, GENERATOR_VERSION, step.variant))
+                step.spec, step.meta.prec_sig, GENERATOR_VERSION, step.variant, step.meta.slots))
         module = self.look_up(step)
         kernel = None if module is None else self.build_cached(step, module)
         if kernel is not None:
@@ -232,7 +232,7 @@ class GpuEngine(Engine):
         if config.get("expect_hit"):
             raise CacheError(f"Expected kernel {step.key} in {self.cache.path} because NNK_EXPECT_HIT is set, got a "
                              f"miss; warm the cache up first", path=str(self.cache.path))
-        module = compile_kernel(step.spec, step.key, step.meta.prec_sig, step.variant)
-        self.cache.put(step.key, module, compiler=compiler_version(), identity=step.identity,
-                       parts=key_parts(step.spec, step.meta.prec_sig, GENERATOR_VERSION, step.variant))
+        module = compile_kernel(step.spec, step.key, step.meta.prec_sig, step.variant, step.meta.slots)
+        parts = key_parts(step.spec, step.meta.prec_sig, GENERATOR_VERSION, step.variant, step.meta.slots)
+        self.cache.put(step.key, module, compiler=compiler_version(), identity=step.identity, parts=parts)
         return module

@@ -26,7 +26,16 @@ SUITE = (
     "floor(x * w)", "ceil(x * w)", "trunc(x * 2)", "round(x * 2)", "sign(x)",
     "isnan(x / w) + 2 * isinf(x / w) + 4 * isfinite(x)", "logical_or(x, logical_and(x != w, logical_not(w)))",
     "clip(x, -1, w)", "attention(x, w, x + w)", "causal_attention(x, w, x)", "attention(x, w, w, x)",
-    "square(x) + reciprocal(w)")
+    "square(x) + reciprocal(w)",
+    # Dtypes: halves as inputs and outputs of every form, casts, integers and bools.
+    "float16(x)", "bfloat16(x)", "tanh(float16(x) * bfloat16(w) + 1)", "bfloat16(softmax(float16(x)))",
+    "float16(transpose(bfloat16(x)) + 1)", "float16(float16(x) @ bfloat16(w))", "bfloat16(gelu(x @ float16(w)) + x)",
+    "int32(x * 1000)", "uint8(x * 100 + 100)", "float32(int32(x * 1e9))", "int32(uint8(w * 50)) - int32(x > w)",
+    "uint8(int32(x * 1000)) * 3 + uint8(x)", "abs(int32(x * 3)) - int32(x) * int32(w * 1e5)", "-int32(x * 1e9)",
+    "maximum(int32(x * 9), int32(w * 9))", "minimum(int32(x * 9), 2)", "int32(x * 9) // int32(w * 3)",
+    "int32(x * 9) % int32(w * 3)", "(int32(x * 9) < 3) & (int32(w * 9) >= int32(x * 9))", "(int32(x) != 0) | (x > w)",
+    "(int32(x) <= 1) ^ (uint8(w) == 1)", "~uint8(x * 9) & 60 | uint8(w)", "int32(x * 9) << (int32(w) + 2)",
+    "int32(x * 1e9) >> uint8(w * 9)", "where(x > w, uint8(x), uint8(w))", "transpose(x) > 0", "transpose(uint8(x * 9))")
 
 #: Bit patterns where kernels go wrong: zeros, infinities, NaNs with payloads, subnormals, boundaries.
 _SPECIAL = np.array([
@@ -89,7 +98,7 @@ def digest(value: Tensor | np.ndarray[Any, Any] | Mapping[str, Any]) -> str:
 
 
 def compare(cpu: np.ndarray[Any, Any], gpu: np.ndarray[Any, Any]) -> None:
-    """Check that two float32 results have the same shape and bits.
+    """Check that two results have the same shape, dtype and bits.
 
     Raises
     ------
@@ -98,12 +107,15 @@ def compare(cpu: np.ndarray[Any, Any], gpu: np.ndarray[Any, Any]) -> None:
     """
     if cpu.shape != gpu.shape:
         raise ParityError(f"Expected equal shapes, got {cpu.shape} and {gpu.shape}")
-    left = np.ascontiguousarray(cpu, np.float32).reshape(-1).view(np.uint32)
-    right = np.ascontiguousarray(gpu, np.float32).reshape(-1).view(np.uint32)
+    if cpu.dtype != gpu.dtype:
+        raise ParityError(f"Expected equal dtypes, got {cpu.dtype} and {gpu.dtype}")
+    bits = np.dtype(f"u{cpu.dtype.itemsize}")
+    left, right = (np.ascontiguousarray(array).reshape(-1).view(bits) for array in (cpu, gpu))
     different = np.flatnonzero(left != right)
     if different.size:
         first = int(different[0])
         index = tuple(int(i) for i in np.unravel_index(first, cpu.shape)) if cpu.shape else ()
         raise ParityError(f"{different.size} of {left.size} elements differ; the first at {index}: "
-                          f"0x{int(left[first]):08x} and 0x{int(right[first]):08x}",
+                          f"0x{int(left[first]):0{2 * bits.itemsize}x} and "
+                          f"0x{int(right[first]):0{2 * bits.itemsize}x}",
                           index=index, cpu_bits=int(left[first]), gpu_bits=int(right[first]))

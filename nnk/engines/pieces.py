@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from nnk import ops
 from nnk.engines.limits import Limits
 from nnk.errors import LimitError
+from nnk.expr.dtypes import half_words, slot_letters
 from nnk.expr.lower import LoweredKernel
 from nnk.expr.meta import CHUNKS_OUT, KernelMeta, Launch, group_count_of, pack_words
 from nnk.expr.spec import ExprSpec, Matmul
@@ -333,8 +334,10 @@ def with_own_operands(lowered: LoweredKernel) -> LoweredKernel:
         slots.append(own)
     spec = spec._replace(views=tuple(views), matmul=Matmul(*slots))
     validate(spec)
-    return dataclasses.replace(lowered, spec=spec, launch=dataclasses.replace(launch, view_params=tuple(params)),
-                               inputs=tuple(inputs))
+    dtypes, outputs = [node.dtype for node in inputs], [node.dtype for node in (lowered.root, *lowered.more_roots)]
+    launch = dataclasses.replace(launch, view_params=tuple(params), halves=half_words(dtypes, outputs[0]))
+    return dataclasses.replace(lowered, spec=spec, launch=launch, inputs=tuple(inputs),
+                               slots=slot_letters(dtypes, outputs))
 
 
 def _check_cuttable(spec: ExprSpec, limits: Limits) -> None:

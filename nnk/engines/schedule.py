@@ -93,7 +93,7 @@ def signature_of(order: Sequence[Tensor], outputs: Sequence[Tensor]) -> tuple[An
         if node.storage is not None:
             rows.append((node.shape, node.dtype.char))
         else:
-            rows.append((node.op, node.attrs, node.shape, *[position[id(arg)] for arg in node.args]))
+            rows.append((node.op, node.attrs, node.shape, node.dtype.char, *[position[id(arg)] for arg in node.args]))
     rows.append(tuple(position[id(node)] for node in outputs))
     return tuple(rows)
 
@@ -148,11 +148,12 @@ class Scheduler:
             is_whole = fits(lowered, limits)
             if not is_whole:
                 lowered = with_own_operands(lowered)
-            meta = kernel_meta_of(lowered.spec)
+            meta = kernel_meta_of(lowered.spec, lowered.prec_sig, lowered.slots)
             pieces = () if is_whole else pieces_of(lowered, meta, limits)
             steps.append(Step(
-                key=kernel_key(spec_key(lowered.spec), meta.prec_sig, self.generator_version, self.variant),
-                identity=kernel_identity(lowered.spec, meta.prec_sig, self.generator_version, self.variant),
+                key=kernel_key(spec_key(lowered.spec), meta.prec_sig, self.generator_version, self.variant, meta.slots),
+                identity=kernel_identity(lowered.spec, meta.prec_sig, self.generator_version, self.variant,
+                                         meta.slots),
                 spec=lowered.spec, meta=meta, launch=lowered.launch,
                 words=b"" if pieces else pack_words(meta, lowered.launch),
                 group_count=group_count_of(meta, lowered.launch),

@@ -14,17 +14,19 @@ import numpy as np
 
 from nnk import ops
 from nnk.errors import DTypeError, ExprError, LimitError, ShapeError
+from nnk.expr.dtypes import BOOL
 from nnk.expr.meta import Launch
 from nnk.expr.node import (
     FLOAT32,
     Shape,
     Tensor,
-    binary_operands,
     broadcast_shapes,
     constant,
+    elementwise,
     geometry_of,
     is_row_major,
 )
+from nnk.expr.promote import as_float32
 from nnk.expr.spec import ExprSpec, Fold, Instr, Matmul, Operand, VecAcc, ViewSpec, bits_of
 from nnk.expr.views import broadcast_to, materialised, reshape
 
@@ -130,7 +132,9 @@ def _mask_tensor(mask: Any, q: Tensor) -> Tensor:
         array = np.asarray(mask)
         if array.dtype == np.bool_:
             mask = np.where(array, np.float32(0), np.float32(-np.inf))
-    return binary_operands("attention", (q, mask))[0][1]
+    elif mask.dtype == BOOL:
+        mask = elementwise("select", mask, 0.0, -math.inf)
+    return as_float32("attention", (q, mask))[0][1]
 
 
 def _document_tensor(doc_ids: Any, q: Tensor, shapes: _Shapes) -> Tensor:
@@ -147,7 +151,7 @@ def _document_tensor(doc_ids: Any, q: Tensor, shapes: _Shapes) -> Tensor:
             raise ExprError(f"Expected document numbers up to {_MAX_DOCUMENT} for attention, got "
                             f"{np.abs(array).max()}", op="attention")
         doc_ids = array.astype(np.float32)
-    documents = binary_operands("attention", (q, doc_ids))[0][1]
+    documents = as_float32("attention", (q, doc_ids))[0][1]
     lead = shapes.lead if shapes.has_heads else ()
     if documents.ndim < 1 or broadcast_shapes("attention", [documents.shape, (*lead, shapes.queries)]) != \
             (*lead, shapes.queries):
@@ -164,7 +168,7 @@ def _masked(body: _Body, score: Operand, shapes: _Shapes, q: Tensor, mask: Any, 
     if mask is not None and not is_causal:
         score = body.emit("add", score, _mask_input(body, _mask_tensor(mask, q), shapes))
     if alibi is not None:
-        slopes = binary_operands("attention", (q, alibi))[0][1]
+        slopes = as_float32("attention", (q, alibi))[0][1]
         if slopes.shape != (shapes.heads,):
             raise ShapeError(f"Expected one slope for each of {shapes.heads} query heads for alibi of attention, got "
                              f"shape {slopes.shape}", op="attention", shapes=(slopes.shape,))
@@ -227,7 +231,7 @@ def attention(q: Any, k: Any, v: Any, mask: Any = None, doc_ids: Any = None, ali
     LimitError
         If a head size is above 1024.
     """
-    (q, k, v), engine = binary_operands("attention", (q, k, v))
+    (q, k, v), engine = as_float32("attention", (q, k, v))
     shapes = _Shapes(q, k, v)
     if isinstance(mask, str) and mask != "causal":
         raise ExprError(f'Expected None, "causal" or an array for mask of attention, got {mask!r}', op="attention")

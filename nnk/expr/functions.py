@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from nnk.errors import ExprError, ShapeError
+from nnk.errors import DTypeError, ExprError, ShapeError
+from nnk.expr.dtypes import BOOL
 from nnk.expr.node import (
     CHUNKED,
     FLOAT32,
@@ -23,20 +24,23 @@ from nnk.expr.node import (
     geometry_of,
     run_time_parameter,
 )
+from nnk.expr.promote import as_real, common_dtype, integer_constant, operands_of, truth
 from nnk.expr.views import broadcast_to, normalise_axes, reshape, swapaxes, transpose
 from nnk.numerics import REDUCE_CHUNK
 
-__all__ = ["absolute", "arctan", "arctan2", "ceil", "clip", "cos", "erf", "exp", "exp2", "expm1", "floor",
-           "floor_divide", "fmod", "gelu", "isfinite", "isinf", "isnan", "layer_norm", "log", "log1p",
-           "log2", "logical_and", "logical_not", "logical_or", "matmul", "maximum", "mean", "minimum",
-           "negative", "power", "reciprocal", "reduce_max", "reduce_min", "reduce_sum", "relu", "remainder",
-           "rint", "rms_norm", "rsqrt", "sigmoid", "sign", "silu", "sin", "softmax", "sqrt", "square",
-           "tanh", "trunc", "where"]
+__all__ = ["absolute", "arctan", "arctan2", "bitwise_and", "bitwise_or", "bitwise_xor", "ceil", "clip", "cos", "erf",
+           "exp", "exp2", "expm1", "floor", "floor_divide", "fmod", "gelu", "invert", "isfinite", "isinf", "isnan",
+           "layer_norm", "left_shift", "log", "log1p", "log2", "logical_and", "logical_not", "logical_or",
+           "logical_xor", "matmul", "maximum", "mean", "minimum", "negative", "power", "reciprocal", "reduce_max",
+           "reduce_min", "reduce_sum", "relu", "remainder", "right_shift", "rint", "rms_norm", "rsqrt", "sigmoid",
+           "sign", "silu", "sin", "softmax", "sqrt", "square", "tanh", "trunc", "where"]
 
 Axis = int | Sequence[int] | None
 
 #: Longest line that one kernel reduces. It depends on nothing but the length, so that all devices make the same cut.
 LONGEST_LINE = 4 * REDUCE_CHUNK
+#: Largest exponent of an integer.
+MAX_POWER = 64
 
 
 # ------------------------------------------------------------------------------------------ elementwise
@@ -108,7 +112,7 @@ def erf(x: Any) -> Tensor:
 
 def relu(x: Any) -> Tensor:
     """Return maximum(x, 0), elementwise; NaN stays NaN."""
-    return elementwise("max", x, 0.0)
+    return elementwise("max", x, 0)
 
 
 def silu(x: Any) -> Tensor:
@@ -151,7 +155,7 @@ def clip(x: Any, low: Any = None, high: Any = None) -> Tensor:
 
     A bound that is ``None`` is left out.
     """
-    tensors, _ = binary_operands("clip", [value for value in (x, low, high) if value is not None])
+    tensors, _, _ = operands_of("clip", [value for value in (x, low, high) if value is not None])
     if len(tensors) == 1:
         return tensors[0]
     above = tensors[0] if low is None else maximum(tensors[0], tensors[1])
@@ -194,33 +198,73 @@ def sign(x: Any) -> Tensor:
 
 
 def isnan(x: Any) -> Tensor:
-    """Return 1.0 where x is NaN, else 0.0, elementwise."""
+    """Return whether x is NaN, elementwise."""
     return elementwise("isnan", x)
 
 
 def isinf(x: Any) -> Tensor:
-    """Return 1.0 where x is an infinity, else 0.0, elementwise."""
+    """Return whether x is an infinity, elementwise."""
     return elementwise("isinf", x)
 
 
 def isfinite(x: Any) -> Tensor:
-    """Return 1.0 where x is neither an infinity nor NaN, else 0.0, elementwise."""
+    """Return whether x is neither an infinity nor NaN, elementwise."""
     return elementwise("isfinite", x)
 
 
+def _truths(op: str, *values: Any) -> list[Tensor]:
+    tensors, _, _ = operands_of(op, values)
+    return [truth(tensor) for tensor in tensors]
+
+
+def bitwise_and(a: Any, b: Any) -> Tensor:
+    """Return the bits of both a and b, elementwise, for integers and bools."""
+    return elementwise("iand", a, b)
+
+
+def bitwise_or(a: Any, b: Any) -> Tensor:
+    """Return the bits of a or b, elementwise, for integers and bools."""
+    return elementwise("ior", a, b)
+
+
+def bitwise_xor(a: Any, b: Any) -> Tensor:
+    """Return the bits of one of a and b alone, elementwise, for integers and bools."""
+    return elementwise("ixor", a, b)
+
+
+def invert(x: Any) -> Tensor:
+    """Return the bits that x has not, elementwise, for integers and bools."""
+    return elementwise("inot", x)
+
+
+def left_shift(a: Any, b: Any) -> Tensor:
+    """Return integer a shifted left by b bits, elementwise; 0 unless b is below the number of bits."""
+    return elementwise("ishl", a, b)
+
+
+def right_shift(a: Any, b: Any) -> Tensor:
+    """Return integer a shifted right by b bits, elementwise; its sign alone unless b is below the number of bits."""
+    return elementwise("ishr", a, b)
+
+
 def logical_and(a: Any, b: Any) -> Tensor:
-    """Return 1.0 where a and b are both not zero (NaN counts as not zero), else 0.0, elementwise."""
-    return elementwise("select", a, elementwise("ne", b, 0.0), 0.0)
+    """Return whether a and b are both not zero (NaN is not zero), elementwise."""
+    return elementwise("iand", *_truths("logical_and", a, b))
 
 
 def logical_or(a: Any, b: Any) -> Tensor:
-    """Return 1.0 where a or b is not zero (NaN counts as not zero), else 0.0, elementwise."""
-    return elementwise("select", a, 1.0, elementwise("ne", b, 0.0))
+    """Return whether a or b is not zero (NaN is not zero), elementwise."""
+    return elementwise("ior", *_truths("logical_or", a, b))
+
+
+def logical_xor(a: Any, b: Any) -> Tensor:
+    """Return whether one of a and b is zero and the other is not (NaN is not zero), elementwise."""
+    return elementwise("ixor", *_truths("logical_xor", a, b))
 
 
 def logical_not(x: Any) -> Tensor:
-    """Return 1.0 where x is zero, else 0.0, elementwise."""
-    return elementwise("eq", x, 0.0)
+    """Return whether x is zero, elementwise."""
+    return elementwise("eq", x, 0)
 
 
 def where(condition: Any, a: Any, b: Any) -> Tensor:
@@ -230,7 +274,7 @@ def where(condition: Any, a: Any, b: Any) -> Tensor:
 
 #: Exponents, given as numbers, whose powers are correctly rounded without the op pow.
 _SHORT_POWERS: dict[float, Callable[[Tensor], Tensor]] = {
-    0.0: lambda x: broadcast_constant(1.0, x), 1.0: lambda x: x, 2.0: square, -1.0: reciprocal, 0.5: sqrt}
+    0.0: lambda x: broadcast_constant(1, x), 1.0: lambda x: x, 2.0: square, -1.0: reciprocal, 0.5: sqrt}
 
 
 def power(x: Any, exponent: Any) -> Tensor:
@@ -238,13 +282,29 @@ def power(x: Any, exponent: Any) -> Tensor:
 
     The exponents 0, 1, 2, -1 and 0.5, given as a number, give 1, x, ``square(x)``, ``reciprocal(x)`` and ``sqrt(x)``,
     as in NumPy: sqrt(-0) is -0 and sqrt(-inf) is NaN, where the power is 0 and inf. Any other number is a parameter of
-    one kernel.
+    one kernel. Integers may have a whole exponent from 0 to 64, given as a number, and wrap around.
     """
+    numbers = [exponent] if type(exponent) in (int, float) else []
+    if isinstance(x, Tensor) and common_dtype([x.dtype], numbers) != FLOAT32:
+        return _integer_power(x, exponent)
     if isinstance(x, Tensor) and isinstance(exponent, (bool, int, float, np.bool_, np.integer, np.floating)):
         (base, number), _ = binary_operands("power", (x, exponent))
         short = _SHORT_POWERS.get(float(exponent))
         return short(base) if short else elementwise("pow", base, number)
     return elementwise("pow", x, exponent)
+
+
+def _integer_power(x: Tensor, exponent: Any) -> Tensor:
+    """Return x**exponent by squaring and multiplying from the left: modulo 2**n any order gives the same."""
+    if type(exponent) is not int or not 0 <= exponent <= MAX_POWER or x.dtype == BOOL:
+        raise DTypeError(f"Expected a float dtype, or an integer with an exponent from 0 to {MAX_POWER}, for power, "
+                         f"got {x.dtype} and {exponent!r}; convert with astype", op="power", dtypes=(x.dtype,))
+    result = broadcast_constant(1, x)
+    for bit in f"{exponent:b}":
+        result = result * result if result.op != "const" else result
+        if bit == "1":
+            result = x if result.op == "const" else result * x
+    return result
 
 
 def arctan2(y: Any, x: Any) -> Tensor:
@@ -263,15 +323,21 @@ def fmod(a: Any, b: Any) -> Tensor:
 
 
 def remainder(a: Any, b: Any) -> Tensor:
-    """Return a - b floor(a / b), elementwise, with the sign of b; NaN for infinite a and for b = 0."""
+    """Return a - b floor(a / b), elementwise, with the sign of b; NaN for infinite a and for b = 0.
+
+    For integers b = 0 gives 0.
+    """
     return elementwise("remainder", a, b)
 
 
 def floor_divide(a: Any, b: Any) -> Tensor:
     """Return floor(a / b), elementwise, of the quotient before it is rounded; a / b for b = 0.
 
-    It is the whole number next to (a - remainder(a, b)) / b, as in NumPy.
+    It is the whole number next to (a - remainder(a, b)) / b, as in NumPy. For integers b = 0 gives 0.
     """
+    (a, b), dtype, _ = operands_of("floor_divide", (a, b))
+    if dtype != FLOAT32:
+        return elementwise("idiv", a, b)
     (a, b), _ = binary_operands("floor_divide", (a, b))
     exact = fmod(a, b)
     quotient = (a - exact) / b
@@ -284,10 +350,11 @@ def floor_divide(a: Any, b: Any) -> Tensor:
     return where(b, where(quotient, whole, signed_zero), ratio)
 
 
-def broadcast_constant(value: float, like: Tensor) -> Tensor:
-    """Return a tensor of the shape and engine of ``like`` with one value everywhere."""
-    bits = constant(value).attrs
-    return Tensor("const", (), bits, like.shape, FLOAT32, like.engine)
+def broadcast_constant(value: int, like: Tensor) -> Tensor:
+    """Return a tensor of the shape, engine and common dtype of ``like`` with one value everywhere."""
+    dtype = common_dtype([like.dtype])
+    number = constant(value) if dtype == FLOAT32 else integer_constant(value, dtype)
+    return Tensor("const", (), number.attrs, like.shape, dtype, like.engine)
 
 
 # ------------------------------------------------------------------------------------------ reductions
@@ -379,7 +446,7 @@ def reduce_sum(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
 
     The elements of several axes are added in row-major order of these axes. The sum of no elements is +0.
     """
-    (tensor,), _ = binary_operands("sum", (x,))
+    (tensor,), _ = as_real("sum", (x,))
     return reduce_over("sum", "sum", tensor, axes_of(tensor, axis, "sum"), keepdims, 0.0)
 
 
@@ -391,7 +458,7 @@ def reduce_max(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
     ShapeError
         If there are no elements.
     """
-    (tensor,), _ = binary_operands("max", (x,))
+    (tensor,), _ = as_real("max", (x,))
     return reduce_over("max", "max", tensor, axes_of(tensor, axis, "max"), keepdims, None)
 
 
@@ -403,7 +470,7 @@ def reduce_min(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
     ShapeError
         If there are no elements.
     """
-    (tensor,), _ = binary_operands("min", (x,))
+    (tensor,), _ = as_real("min", (x,))
     return reduce_over("min", "max", tensor, axes_of(tensor, axis, "min"), keepdims, None, negative, negative)
 
 
@@ -429,7 +496,7 @@ def matmul(a: Any, b: Any) -> Tensor:
     ShapeError
         If an operand is 0-D or the inner sizes differ.
     """
-    (left, right), engine = binary_operands("matmul", (a, b))
+    (left, right), engine = as_real("matmul", (a, b))
     if left.ndim == 0 or right.ndim == 0:
         raise ShapeError(f"Expected operands with at least one axis for matmul, got {left.shape} and {right.shape}",
                          op="matmul", shapes=(left.shape, right.shape))

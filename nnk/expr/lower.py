@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 from nnk import ops
 from nnk.errors import UnsupportedOpError
+from nnk.expr import meta
 from nnk.expr.canonical import canonicalise
+from nnk.expr.dtypes import FLOAT32, half_words, slot_letters
 from nnk.expr.fuse import PlannedKernel
 from nnk.expr.meta import Launch
 from nnk.expr.node import Shape, Tensor, geometry_of, is_row_major
@@ -38,6 +40,8 @@ class LoweredKernel:
     launch: Launch
     inputs: tuple[Tensor, ...]
     more_roots: tuple[Tensor, ...] = ()
+    prec_sig: int = 0
+    slots: str = ""
 
 
 # ------------------------------------------------------------------------------------------ addressing
@@ -212,17 +216,23 @@ class _Lowering:
             # The canonical form needs no reduction (where(1, x, sum)): what is left has one value a line.
             rows, cols = (rows, 1) if self.kernel.reduce_axis == 0 else (1, cols)
             vector_out = 0
+        dtypes = [base.dtype for base in self.inputs]
+        halves = half_words(dtypes, root.dtype)
         launch = Launch(rows=rows, cols=cols, view_params=tuple(self.words),
                         const_bits=spec.const_bits, rparam_bits=spec.rparam_bits, vector_out=vector_out,
-                        mm_k=self.mm_k, mm_batch=self.mm_batch, mm_trans=self.mm_trans)
-        return LoweredKernel(root, spec, launch, tuple(self.inputs), self.kernel.more_roots)
+                        mm_k=self.mm_k, mm_batch=self.mm_batch, mm_trans=self.mm_trans, halves=halves)
+        return LoweredKernel(root, spec, launch, tuple(self.inputs), self.kernel.more_roots,
+                             meta.DISPATCH_SIGNATURE if any(halves) else 0,
+                             slot_letters(dtypes, [root.dtype] * (1 + len(self.kernel.more_roots))))
 
 
 def _lower_fold(root: Tensor) -> LoweredKernel:
-    """Return a fold as it was made: its inputs are stored in row-major order."""
+    """Return a fold as it was made: its inputs are stored in row-major order, as float32."""
     spec, launch = root.attrs
     validate(spec)
     inputs = tuple(geometry_of(arg)[0] for arg in root.args)
+    for base in inputs:
+        assert base.dtype == FLOAT32, base
     return LoweredKernel(root, spec, launch, inputs)
 
 

@@ -39,7 +39,8 @@ def _union(first: PlannedKernel, second: PlannedKernel) -> PlannedKernel | None:
     An output more costs a buffer, as an input does, so that the limit on inputs holds for both together.
     """
     members = {**first.members, **second.members}
-    if len(members) > MAX_MEMBERS:
+    # All outputs of a kernel are stored alike.
+    if len(members) > MAX_MEMBERS or first.root.dtype != second.root.dtype:
         return None
     outside = {id(arg): arg for node in members.values() for arg in node.args if id(arg) not in members}
     scalars = [node for node in outside.values() if is_scalar(node)]

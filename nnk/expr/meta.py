@@ -1,9 +1,9 @@
 """Kernel meta data: what emitter, pipeline builder, dispatcher and CPU engine must agree on.
 
 :func:`kernel_meta_of` is the one source of every binding number, parameter offset and workgroup size. Parameters are
-32-bit words: a fixed head by form, then the words of the run-time views in slot order, then the constants, then the
-run-time parameters. They are push constants; a kernel with more than :data:`MAX_PUSH_WORDS` reads the same words in
-the same order from a storage buffer bound last.
+32-bit words: a fixed head by form, the two words that say which slots are halves if the kernel asks for them, then the
+words of the run-time views in slot order, then the constants, then the run-time parameters. They are push constants; a
+kernel with more than :data:`MAX_PUSH_WORDS` reads the same words in the same order from a storage buffer bound last.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 
 from nnk import ops
 from nnk.errors import LimitError, UnsupportedOpError
-from nnk.expr.spec import ExprSpec
+from nnk.expr.spec import ExprSpec, Instr
 from nnk.numerics import FOLD_BLOCK, REDUCE_CHUNK, REDUCE_LANES
 
-__all__ = ["CHUNKS_OUT", "MAX_PUSH_WORDS", "VECTOR_OUT", "KernelMeta", "Launch", "group_count_of", "k_ranges_of",
-           "kernel_meta_of", "loop_count_of", "out_count_of", "pack_words", "reduce_axis_of"]
+__all__ = ["CHUNKS_OUT", "DISPATCH_SIGNATURE", "MAX_PUSH_WORDS", "VECTOR_OUT", "KernelMeta", "Launch",
+           "group_count_of", "k_ranges_of", "kernel_meta_of", "loop_count_of", "out_count_of", "pack_words",
+           "reads_grid", "reduce_axis_of"]
 
 #: Vulkan guarantees 128 bytes of push constants. The limit is part of the SPIR-V, so it is the same everywhere.
 MAX_PUSH_WORDS = 32
@@ -31,6 +32,12 @@ HEADS: dict[str, tuple[str, ...]] = {
     "fold": ("count", "cols", "rows", "out_cols", "fold_k"),
     "fold_matmul": ("count", "cols", "rows", "out_cols", "fold_k", "mm_k", "mm_batch"),
 }
+
+#: Head words of a kernel that reads its precision at run time: bit i for input i, bit 16 for the outputs.
+HALF_HEAD = ("float16_slots", "bfloat16_slots")
+
+#: Precision signature (exprspec 4.3) of a kernel that reads its precision at run time.
+DISPATCH_SIGNATURE = 0x00020000
 
 #: Threads of a workgroup by form.
 LOCAL_SIZES = {"elementwise": 256, "reduce": 256, "matmul": 64, "fold": 256, "fold_matmul": 256}
@@ -60,7 +67,11 @@ _INDEX_VIEWS = frozenset(ops.VIEW_BY_NAME[name].code for name in ("take", "row_g
 
 @dataclass(frozen=True, slots=True)
 class KernelMeta:
-    """Everything about a kernel but its code. Bindings: inputs, outputs, then the parameter buffer if there is one."""
+    """Everything about a kernel but its code. Bindings: inputs, outputs, then the parameter buffer if there is one.
+
+    ``slots`` has a letter for each input and output slot (:mod:`nnk.expr.dtypes`); empty: all hold 32-bit words, and
+    outputs are floats.
+    """
 
     form: str
     reduce_axis: int
@@ -78,11 +89,32 @@ class KernelMeta:
     fold_per_thread_row: int
     reduce_count: int = 0
     grouped_slots: tuple[int, ...] = ()
+    slots: str = ""
 
     @property
     def head(self) -> tuple[str, ...]:
         """Names of the fixed head words."""
         return _head_of(self.form, self.has_matmul)
+
+    @property
+    def reads_halves(self) -> bool:
+        """Whether the parameters say at run time which float slots are halves."""
+        return self.prec_sig == DISPATCH_SIGNATURE
+
+    @property
+    def half_offset(self) -> int:
+        """Word offset of the two words of :data:`HALF_HEAD`."""
+        return self.pc_base_fixed - len(HALF_HEAD)
+
+    @property
+    def input_letters(self) -> str:
+        """The letter of each input slot."""
+        return self.slots[:self.n_inputs] or "w" * self.n_inputs
+
+    @property
+    def output_letters(self) -> str:
+        """The letter of each output slot."""
+        return self.slots[self.n_inputs:] or "f" * self.n_outputs
 
     @property
     def const_offset(self) -> int:
@@ -126,6 +158,7 @@ class Launch:
     ``mm_trans``: bit 0 transposes a, bit 1 b.
     ``mm_range``: the part [first, end) of a matmul's k that a launch adds, None for all; see :func:`k_ranges_of`.
     ``out_cols``: the columns of a fold's output, whose length is ``cols``; 0 for other forms.
+    ``halves``: which slots hold float16 and which bfloat16 (:func:`nnk.expr.dtypes.half_words`).
     """
 
     rows: int
@@ -139,6 +172,7 @@ class Launch:
     mm_trans: int = 0
     out_cols: int = 0
     mm_range: tuple[int, int] | None = None
+    halves: tuple[int, int] = (0, 0)
 
 
 def reduce_axis_of(spec: ExprSpec) -> int:
@@ -171,34 +205,45 @@ def _head_of(form: str, has_matmul: bool) -> tuple[str, ...]:
     return HEADS["reduce_matmul" if form == "reduce" and has_matmul else form]
 
 
+def reads_grid(instr: Instr) -> bool:
+    """Say whether an instruction reads the row, column or batch number."""
+    operands = (instr.a, instr.b, instr.c)[:ops.OP_BY_CODE[instr.op].arity]
+    return any(operand.kind in _GRID_OPERANDS for operand in operands)
+
+
 def _vec_width_of(spec: ExprSpec, axis: int) -> int:
     """Return the vector width (emitter 7.5)."""
     if spec.fold is not None or axis >= 0 or spec.matmul is not None:
         return 1
     if any(view.kind not in _VEC4_VIEWS for view in spec.views):
         return 1
-    operands = (operand for instr in spec.instrs
-                for operand in (instr.a, instr.b, instr.c)[:ops.OP_BY_CODE[instr.op].arity])
-    return 1 if any(operand.kind in _GRID_OPERANDS for operand in operands) else 4
+    return 1 if any(map(reads_grid, spec.instrs)) else 4
 
 
-def kernel_meta_of(spec: ExprSpec, prec_sig: int = 0) -> KernelMeta:
+def kernel_meta_of(spec: ExprSpec, prec_sig: int = 0, slots: str = "") -> KernelMeta:
     """Return the meta data of the kernel of a canonical ``spec``.
+
+    Parameters
+    ----------
+    spec : ExprSpec
+    prec_sig : int
+        0: no slot is a half; :data:`DISPATCH_SIGNATURE`: the parameters say which are.
+    slots : str
+        A letter for each input and output slot, see :class:`KernelMeta`.
 
     Raises
     ------
     UnsupportedOpError
         If this version has no kernel shape for the spec.
     """
-    if prec_sig:
-        raise UnsupportedOpError(f"Expected precision signature 0, got {prec_sig:#x}: this version runs float32 only",
-                                 op="prec_sig")
+    if prec_sig not in (0, DISPATCH_SIGNATURE):
+        raise UnsupportedOpError(f"Expected precision signature 0 or {DISPATCH_SIGNATURE:#x}, got {prec_sig:#x}: "
+                                 f"native float16 arithmetic is not exact", op="prec_sig")
     axis = reduce_axis_of(spec)
     form = _form_of(spec, axis)
     program = spec.instrs if spec.fold is None else spec.fold.body
     offsets: list[int] = []
-    head_words = len(_head_of(form, spec.matmul is not None))
-    cursor = head_words
+    fixed = cursor = len(_head_of(form, spec.matmul is not None)) + (len(HALF_HEAD) if prec_sig else 0)
     for view in spec.views:
         offsets.append(cursor)
         cursor += ops.view_param_words(view.kind, view.param)
@@ -209,17 +254,18 @@ def kernel_meta_of(spec: ExprSpec, prec_sig: int = 0) -> KernelMeta:
         n_inputs=len(spec.views),
         n_outputs=1 + len(spec.extras),
         view_param_offsets=tuple(offsets),
-        view_param_count=cursor - head_words,
+        view_param_count=cursor - fixed,
         const_count=len(spec.const_bits),
         rparam_count=len(spec.rparam_bits),
         vec_width=_vec_width_of(spec, axis),
         prec_sig=prec_sig,
-        pc_base_fixed=head_words,
+        pc_base_fixed=fixed,
         fold_out=int(spec.fold is not None and spec.fold.vecacc is not None),
         fold_per_thread_row=0,
         reduce_count=sum(ops.OP_BY_CODE[instr.op].kind == "reduce" for instr in program)
         + sum(ops.VIEW_BY_CODE[view.kind].axis >= 0 for view in spec.views),
         grouped_slots=tuple(slot for slot, view in enumerate(spec.views) if view.kind in _GROUPED_VIEWS),
+        slots=slots,
     )
 
 
@@ -241,6 +287,8 @@ def pack_words(meta: KernelMeta, launch: Launch) -> bytes:
               "mm_k": launch.mm_k, "mm_batch": launch.mm_batch, "mm_trans": launch.mm_trans,
               "mm_first": _range_of(launch)[0], "mm_end": _range_of(launch)[1]}
     words: list[int] = [values[name] for name in meta.head]
+    if meta.reads_halves:
+        words.extend(launch.halves)
     for params in launch.view_params:
         words.extend(word & 0xFFFFFFFF for word in params)
     words.extend(launch.const_bits)

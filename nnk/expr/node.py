@@ -16,15 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from nnk import ops
 from nnk.errors import DTypeError, ExprError, ShapeError, UnsupportedOpError
+from nnk.expr.dtypes import FLOAT32, INT32
 from nnk.expr.spec import bits_of
 
 __all__ = ["CHUNKED", "FLOAT32", "INT32", "MAX_RANK", "Tensor", "binary_operands", "constant", "elementwise",
            "geometry_of", "is_row_major", "leaf", "run_time_parameter"]
-
-FLOAT32 = np.dtype(np.float32)
-INT32 = np.dtype(np.int32)
 
 #: Attributes of a reduction that gives the results of the chunks of each line (docs/numerics.md R7).
 CHUNKED = ("chunks",)
@@ -44,7 +41,7 @@ def contiguous_strides(shape: Shape) -> Shape:
 
 
 class Tensor:
-    """A lazy N-D array of float32 (or int32 indices).
+    """A lazy N-D array of float32, float16, bfloat16, int32, uint8 or bool.
 
     Attributes
     ----------
@@ -130,8 +127,8 @@ class Tensor:
         """Return the values as nested Python lists."""
         return self.numpy().tolist()
 
-    def item(self) -> float:
-        """Return the only value.
+    def item(self) -> float | int | bool:
+        """Return the only value as a Python number.
 
         Raises
         ------
@@ -141,7 +138,7 @@ class Tensor:
         if self.size != 1:
             raise ShapeError(f"Expected a tensor of one element for item(), got shape {self.shape}", op="item",
                              shapes=(self.shape,))
-        value: float = self.numpy().reshape(()).item()
+        value: float | int | bool = self.numpy().reshape(()).item()
         return value
 
     def __float__(self) -> float:
@@ -181,6 +178,39 @@ class Tensor:
 
     def __rtruediv__(self, other: Any) -> Tensor:
         return elementwise("div", other, self)
+
+    def __and__(self, other: Any) -> Tensor:
+        return elementwise("iand", self, other)
+
+    def __rand__(self, other: Any) -> Tensor:
+        return elementwise("iand", other, self)
+
+    def __or__(self, other: Any) -> Tensor:
+        return elementwise("ior", self, other)
+
+    def __ror__(self, other: Any) -> Tensor:
+        return elementwise("ior", other, self)
+
+    def __xor__(self, other: Any) -> Tensor:
+        return elementwise("ixor", self, other)
+
+    def __rxor__(self, other: Any) -> Tensor:
+        return elementwise("ixor", other, self)
+
+    def __lshift__(self, other: Any) -> Tensor:
+        return elementwise("ishl", self, other)
+
+    def __rlshift__(self, other: Any) -> Tensor:
+        return elementwise("ishl", other, self)
+
+    def __rshift__(self, other: Any) -> Tensor:
+        return elementwise("ishr", self, other)
+
+    def __rrshift__(self, other: Any) -> Tensor:
+        return elementwise("ishr", other, self)
+
+    def __invert__(self) -> Tensor:
+        return elementwise("inot", self)
 
     def __neg__(self) -> Tensor:
         return elementwise("neg", self)
@@ -315,6 +345,22 @@ class Tensor:
         from nnk.expr.views import broadcast_to
         return broadcast_to(self, shape)
 
+    def astype(self, dtype: Any) -> Tensor:
+        """Return the values as another dtype (docs/numerics.md, casts).
+
+        Parameters
+        ----------
+        dtype : str or numpy.dtype
+            float32, float16, bfloat16, int32, uint8 or bool.
+
+        Raises
+        ------
+        DTypeError
+            If tensors cannot have the dtype.
+        """
+        from nnk.expr.promote import astype
+        return astype(self, dtype)
+
     def take(self, indices: Any, axis: int = 0) -> Tensor:
         """Return the slices at integer ``indices`` along ``axis``; see :func:`nnk.take`."""
         from nnk.expr.views import take
@@ -342,26 +388,6 @@ def leaf(engine: Any, storage: Any, shape: Shape, dtype: np.dtype[Any] = FLOAT32
     return Tensor("leaf", (), bounds, shape, dtype, engine, storage)
 
 
-def as_tensor(value: Any, engine: Any, op: str) -> Tensor:
-    """Return ``value`` as a tensor: a tensor itself, a Python or NumPy number, or an array for ``engine``."""
-    if isinstance(value, Tensor):
-        return value
-    if isinstance(value, (bool, int, float, np.bool_, np.integer, np.floating)):
-        try:
-            return constant(float(value))
-        except OverflowError:
-            raise DTypeError(f"Expected a number in the range of a float for an operand of {op}, got an integer of "
-                             f"{int(value).bit_length()} bits", op=op, dtypes=(type(value),)) from None
-    if isinstance(value, (np.ndarray, list, tuple)):
-        if engine is None:
-            raise DTypeError(f"Expected at least one tensor among the operands of {op}, got arrays alone; make one "
-                             f"with nnk.array", op=op, dtypes=(type(value),))
-        tensor: Tensor = engine.array(value, FLOAT32)
-        return tensor
-    raise DTypeError(f"Expected a tensor, a number or an array for an operand of {op}, got {type(value).__name__}",
-                     op=op, dtypes=(type(value),))
-
-
 def engine_of(op: str, tensors: Iterable[Tensor]) -> Any:
     """Return the one engine of ``tensors`` (constants have none)."""
     engine = None
@@ -375,14 +401,9 @@ def engine_of(op: str, tensors: Iterable[Tensor]) -> Any:
 
 
 def binary_operands(op: str, values: Sequence[Any]) -> tuple[tuple[Tensor, ...], Any]:
-    """Return ``values`` as float32 tensors of one engine, and that engine."""
-    engine = engine_of(op, (value for value in values if isinstance(value, Tensor)))
-    tensors = tuple(as_tensor(value, engine, op) for value in values)
-    for tensor in tensors:
-        if tensor.dtype != FLOAT32:
-            raise DTypeError(f"Expected float32 for the operands of {op}, got {tensor.dtype}; integer tensors are "
-                             f"indices for take in this version", op=op, dtypes=tuple(t.dtype for t in tensors))
-    return tensors, engine
+    """Return ``values`` as tensors of float dtypes of one engine, and that engine."""
+    from nnk.expr.promote import as_floats
+    return as_floats(op, values)
 
 
 def broadcast_shapes(op: str, shapes: Sequence[Shape]) -> Shape:
@@ -404,11 +425,9 @@ def broadcast_shapes(op: str, shapes: Sequence[Shape]) -> Shape:
 
 
 def elementwise(op: str, *values: Any) -> Tensor:
-    """Return the elementwise op named ``op`` of the op table over ``values``."""
-    args, engine = binary_operands(op, values)
-    assert len(args) == ops.OP_BY_NAME[op].arity, op
-    shape = args[0].shape if len(args) == 1 else broadcast_shapes(op, [arg.shape for arg in args])
-    return Tensor(op, args, (), shape, FLOAT32, engine)
+    """Return the elementwise op named ``op`` of the op table over ``values``; see :mod:`nnk.expr.promote`."""
+    from nnk.expr.promote import apply
+    return apply(op, values)
 
 
 def geometry_of(tensor: Tensor) -> tuple[Tensor, int, Shape]:

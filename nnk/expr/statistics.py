@@ -15,6 +15,7 @@ import numpy as np
 from nnk.errors import DTypeError
 from nnk.expr.functions import Axis, axes_of, mean, reduce_over, sqrt, square
 from nnk.expr.node import Tensor, binary_operands, elementwise, run_time_parameter
+from nnk.expr.promote import truth
 
 __all__ = ["reduce_all", "reduce_any", "std", "var"]
 
@@ -54,14 +55,14 @@ def std(x: Any, axis: Axis = None, ddof: float = 0, keepdims: bool = False) -> T
 
 
 def reduce_any(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """Return 1.0 where any element over ``axis`` (default: all) is not zero (NaN counts as not zero), else 0.0."""
+    """Return whether any element over ``axis`` (default: all) is not zero; NaN is not zero."""
     (tensor,), _ = binary_operands("any", (x,))
     return reduce_over("any", "max", tensor, axes_of(tensor, axis, "any"), keepdims, 0.0,
-                       lambda lines: elementwise("ne", lines, 0.0))
+                       lambda lines: elementwise("ne", lines, 0.0), truth)
 
 
 def reduce_all(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """Return 1.0 where all elements over ``axis`` (default: all) are not zero (NaN counts as not zero), else 0.0."""
+    """Return whether all elements over ``axis`` (default: all) are not zero; NaN is not zero."""
     (tensor,), _ = binary_operands("all", (x,))
     return reduce_over("all", "max", tensor, axes_of(tensor, axis, "all"), keepdims, 0.0, _is_zero, _is_zero)
 

@@ -22,8 +22,8 @@ from nnk.errors import (
     ShapeError,
     UnsupportedOpError,
 )
+from nnk.expr.dtypes import INT32, info_of
 from nnk.expr.node import (
-    INT32,
     Shape,
     Tensor,
     broadcast_shapes,
@@ -32,6 +32,7 @@ from nnk.expr.node import (
     engine_of,
     geometry_of,
 )
+from nnk.expr.promote import astype
 
 __all__ = ["broadcast_to", "getitem", "reshape", "swapaxes", "take", "transpose"]
 
@@ -88,12 +89,9 @@ def normalise_axes(axis: int | Sequence[int] | None, ndim: int, op: str) -> tupl
 
 
 def materialised(tensor: Tensor) -> Tensor:
-    """Return ``tensor`` as a row-major tensor: itself unless it is a view, else a copy kernel over it.
-
-    Integers are copied at once, on the host: kernels store floats alone.
-    """
+    """Return ``tensor`` as a row-major tensor: itself unless it is a view, else a copy kernel over it."""
     if tensor.op in ("view", "take") and tensor.storage is None:
-        return tensor.eval() if tensor.dtype == INT32 else elementwise("copy", tensor)
+        return elementwise("copy", tensor)
     return tensor
 
 
@@ -330,18 +328,13 @@ def take(tensor: Tensor, indices: Any, axis: int = 0) -> Tensor:
         If the indices are not integers.
     """
     position = _axis(axis, _checked(tensor, "take").ndim, "take")
-    if tensor.dtype == INT32:
-        raise DTypeError("Expected float32 for the tensor of take, got int32; take from the array before nnk.array",
-                         op="take", dtypes=(tensor.dtype,))
     index = indices if isinstance(indices, Tensor) else _index_tensor(tensor, indices, position)
-    if index.dtype != INT32:
+    if info_of(index.dtype).word != "int":
         raise DTypeError(f"Expected integer indices for take, got {index.dtype}", op="take", dtypes=(index.dtype,))
     engine_of("take", (tensor, index))
-    base, offset, strides = geometry_of(index)
-    if offset or base.size != index.size or strides != contiguous_strides(index.shape):
-        base = index.eval()
+    index = astype(index, INT32)
     if index.size:
-        _check_range(base.attrs, tensor.shape[position], position)
+        _check_range(_bounds_of(index), tensor.shape[position], position)
     if position == 0:
         return Tensor("take", (materialised(tensor), index), (), index.shape + tensor.shape[1:], tensor.dtype,
                       tensor.engine)
@@ -350,6 +343,18 @@ def take(tensor: Tensor, indices: Any, axis: int = 0) -> Tensor:
     moved = (*range(index.ndim, index.ndim + position), *range(index.ndim),
              *range(index.ndim + position, first.ndim))
     return transpose(materialised(first), moved)
+
+
+def _bounds_of(index: Tensor) -> tuple[int, int]:
+    """Return the least and the largest value of an index, which is computed for that."""
+    base, offset, strides = geometry_of(index)
+    if offset or base.size != index.size or strides != contiguous_strides(index.shape) or base.storage is None:
+        base = index.eval()
+    if not base.attrs:
+        values = base.numpy()
+        base.attrs = (int(values.min()), int(values.max()))
+    low, high = base.attrs
+    return low, high
 
 
 def _check_range(bounds: tuple[int, int], size: int, axis: int, least: int = 0) -> None:

@@ -245,9 +245,9 @@ void fetch_${name}(uint t,uint base,uint across0,uint limit,uint k0,uint depth,u
       uint at=${address};
       uvec4 v=uvec4(${pad});
       if(whole_y==4u&&(at&3u)==0u){
-        v=${quad_buffer}.d[at/4u];
+        v=${quad}at/4u${end};
       } else {
-        for(uint i=0u;i<whole_y;i++) v[i]=${buffer}.d[at+i];
+        for(uint i=0u;i<whole_y;i++) v[i]=${load}at+i${end};
       }
       if(j==0u) v0=v; else if(j==1u) v1=v; else if(j==2u) v2=v; else v3=v;
     }
@@ -261,9 +261,9 @@ void fetch_${name}(uint t,uint base,uint across0,uint limit,uint k0,uint depth,u
       if(i<whole_y){
         uint j=0u, at=${address}+i*k_stride;
         if(whole_x==4u&&stride==1u&&(at&3u)==0u){
-          v=${quad_buffer}.d[at/4u];
+          v=${quad}at/4u${end};
         } else {
-          for(j=0u;j<whole_x;j++) v[j]=${buffer}.d[${address}+i*k_stride];
+          for(j=0u;j<whole_x;j++) v[j]=${load}${address}+i*k_stride${end};
         }
       }
       tile_${name}[k+i][across/4u]=vec4(U2F(v.x),U2F(v.y),U2F(v.z),U2F(v.w));

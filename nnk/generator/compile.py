@@ -29,7 +29,7 @@ def _dump(key: str, suffix: str, data: bytes) -> None:
         (path / (key.replace("#", "-") + suffix)).write_bytes(data)
 
 
-def compile_kernel(spec: ExprSpec, key: str, prec_sig: int = 0, variant: str = "") -> bytes:
+def compile_kernel(spec: ExprSpec, key: str, prec_sig: int = 0, variant: str = "", slots: str = "") -> bytes:
     """Return the SPIR-V of the kernel of a canonical ``spec``, ready for the cache.
 
     ``variant`` is one of the values of :data:`nnk.numerics.VARIANTS`, or :data:`nnk.numerics.FAST_VARIANT`, whose
@@ -44,7 +44,7 @@ def compile_kernel(spec: ExprSpec, key: str, prec_sig: int = 0, variant: str = "
     """
     # The compiler is loaded by the first miss: a process with a warm cache never pays for it.
     from nnk._fast import shaderc
-    source = emit(spec, prec_sig, variant)
+    source = emit(spec, prec_sig, variant, slots)
     _dump(key, ".comp", source.encode())
     try:
         module = shaderc.compile_glsl(source, key)

@@ -26,6 +26,7 @@ from nnk.expr.spec import ExprSpec, Instr, Operand
 from nnk.generator import blocks
 from nnk.generator.mathlib import functions_for
 from nnk.generator.soft import KEEP_CALL, SOFT_VARIANTS, soft_functions
+from nnk.generator.storage import Storage
 
 __all__ = ["emit"]
 
@@ -92,6 +93,7 @@ class _Emitter:
         self.spec = spec
         self.meta = meta
         self.variant = variant
+        self.storage = Storage(meta)
         self.program: ValueForm = to_values(spec) if spec.instrs else ValueForm((), spec.const_bits, ())
 
     # ---------------------------------------------------------------------------------- loads
@@ -106,15 +108,17 @@ class _Emitter:
         if name == "take":
             return f"b{view.param}.d[{row}]*cols+col"
         if name == "row_gather":
+            if not self.storage.is_plain_input(slot):
+                raise UnsupportedOpError(f"Expected float32 behind the view row_gather, got another dtype (input "
+                                         f"{slot})", op=name)
             return f"label_row(b{view.param}.d[col],uint(b{slot}.d.length())/cols)*cols+col"
         if name not in _ADDRESSES:
             raise UnsupportedOpError(f"This version does not run the view {name} (input {slot})", op=name)
         return _ADDRESSES[name].format(p=word)
 
-    @staticmethod
-    def element(slot: int, index: str) -> str:
+    def element(self, slot: int, index: str) -> str:
         """Return the bits of element ``index`` of ``slot``."""
-        return f"b{slot}.d[{index}]"
+        return self.storage.load(slot, index)
 
     def load(self, slot: int) -> str:
         """Return the bits of ``slot`` at (row, col)."""
@@ -209,8 +213,8 @@ class _Emitter:
                 for position in self.program.outputs]
 
     def store(self, index: int, value: str, at: str = "i") -> str:
-        """Return the store of one output; every NaN becomes the one NaN (R4)."""
-        return f"o{index}.d[{at}]=nn_canon(F2U({value}));"
+        """Return the store of one output."""
+        return self.storage.store(index, at, f"F2U({value})")
 
     def whole_body(self) -> list[str]:
         """Return loads, instructions and stores for one element."""
@@ -226,9 +230,10 @@ class _Emitter:
         lines = [f"layout(std430,set=0,binding={slot}) readonly buffer B{slot}{{uint d[];}} b{slot};"
                  for slot in range(self.meta.n_inputs)]
         first = self.meta.n_inputs
-        # A matmul goes on from the sums in its output (blocks.MATMUL).
-        access = "" if self.meta.form == "matmul" else "writeonly "
-        lines += [f"layout(std430,set=0,binding={first + slot}) {access}buffer O{slot}{{uint d[];}} o{slot};"
+        # A matmul goes on from the sums in its output (blocks.MATMUL); an output that is written in parts of words is
+        # read too.
+        lines += [f"layout(std430,set=0,binding={first + slot}) "
+                  f"{'writeonly ' if self.writes_only(slot) else ''}buffer O{slot}{{uint d[];}} o{slot};"
                   for slot in range(self.meta.n_outputs)]
         lines += [f"layout(std430,set=0,binding={slot}) readonly buffer C{slot}{{uvec4 d[];}} c{slot};"
                   for slot in self.quad_slots()]
@@ -242,6 +247,10 @@ class _Emitter:
         else:
             lines.append(f"layout(push_constant) uniform P{{uint words[{words}];}};")
         return lines
+
+    def writes_only(self, index: int) -> bool:
+        """Say whether the kernel never reads the output."""
+        return self.meta.form != "matmul" and self.storage.is_plain_output(index)
 
     def quad_slots(self) -> list[int]:
         """Return the input slots that are read four elements at a time: they get a second name for their buffer."""
@@ -277,6 +286,7 @@ class _Emitter:
         helpers = "".join(map(self.group_functions, self.meta.grouped_slots)) + helpers
         if any(_VIEW[view.kind] == "row_gather" for view in self.spec.views):
             helpers = blocks.LABEL_ROW + helpers
+        helpers = self.storage.functions(self.quad_slots()) + helpers
         if self.variant in SOFT_VARIANTS:
             helpers = soft_functions(self.variant) + helpers
             main = main.replace(_MAIN, f"{_MAIN}\n  {KEEP_CALL}", 1)
@@ -300,16 +310,19 @@ def _emit_elementwise(emitter: _Emitter) -> str:
     vectors = []
     if views - {"linear"}:
         vectors.append("uint row=base/cols, col=base-row*cols;")
-    texts = {"linear": "c{s}.d[v]", "row_broadcast": "uvec4(b{s}.d[row])", "col_broadcast": "c{s}.d[col/4u]"}
-    vectors += [f"uvec4 w{slot}={texts[_VIEW[view.kind]].format(s=slot)};"
-                for slot, view in enumerate(emitter.spec.views)]
+    storage = emitter.storage
+    for slot, view in enumerate(emitter.spec.views):
+        texts = {"linear": storage.quad(slot, "v"), "row_broadcast": f"uvec4({storage.load(slot, 'row')})",
+                 "col_broadcast": storage.quad(slot, "col/4u")}
+        vectors.append(f"uvec4 w{slot}={texts[_VIEW[view.kind]]};")
     vectors += [f"uvec4 y{index};" for index in range(len(results))]
     # Written out four times: a loop would index vectors by a variable, which drivers turn into memory traffic.
     for lane in "xyzw":
         code = emitter.statements(positions, results, lambda _: False, f"w{{slot}}.{lane}")
-        code += [f"y{index}.{lane}=nn_canon(F2U({emitter.operand(result)}));" for index, result in enumerate(results)]
+        code += [f"y{index}.{lane}={storage.put_word(index, f'F2U({emitter.operand(result)})')};"
+                 for index, result in enumerate(results)]
         vectors += ["{", *("  " + line for line in code), "}"]
-    vectors += [f"q{index}.d[v]=y{index};" for index in range(len(results))]
+    vectors += [storage.put(index, "v", f"y{index}") for index in range(len(results))]
     fast = "count-base>=4u" + ("" if views <= {"linear"} else "&&cols%4u==0u")
     return emitter.shader(blocks.ELEMENTWISE_VEC4.substitute(
         local_size=emitter.meta.local_size[0], fast_path=fast, vector_body=_indent(vectors, 3),
@@ -468,11 +481,12 @@ def _operand_bases(emitter: _Emitter, name: str, slot: int) -> list[str]:
             f"{name}_column=(trans&{bit})==0u?1u:{rows};"]
 
 
-def _fetch(name: str, slot: int, address: str) -> str:
+def _fetch(storage: Storage, name: str, slot: int, address: str) -> str:
     """Return the function that fetches patches of operand ``name``."""
+    (load, end), (quad, _) = storage.brackets(slot), storage.quad_brackets(slot)
     pad = numerics.MATMUL_PAD_A_BITS if name == "a" else numerics.MATMUL_PAD_B_BITS
     return blocks.FETCH.substitute(name=name, quads=MATMUL_BLOCK // 4, pad=_hex(pad), address=address,
-                                   buffer=f"b{slot}", quad_buffer=f"c{slot}")
+                                   load=load, quad=quad, end=end)
 
 
 def _emit_matmul(emitter: _Emitter) -> str:
@@ -486,8 +500,8 @@ def _emit_matmul(emitter: _Emitter) -> str:
         address, fetch_a = f"{row}+y*k_stride", "batch*height,m0,height,k0,k_end,0u,a_column"
     else:
         address, fetch_a = "base+(x+j)*stride+y*k_stride", "a_base,m0,height,k0,k_end,a_row,a_column"
-    fetch = (_fetch("a", a, address)
-             + _fetch("b", b, "base+(x+j)*stride+y*k_stride"))
+    fetch = (_fetch(emitter.storage, "a", a, address)
+             + _fetch(emitter.storage, "b", b, "base+(x+j)*stride+y*k_stride"))
     accumulators = ", ".join(f"acc{quad}=vec4(start)" for quad in range(16))
     products = [f"p=vec4(a{row // 4}.{'xyzw'[row % 4]})*b{half}; acc{row * 2 + half}=acc{row * 2 + half}+p;"
                 for row in range(8) for half in range(2)]
@@ -503,8 +517,8 @@ def _emit_matmul(emitter: _Emitter) -> str:
         body=_indent(emitter.whole_body(), 5)))
 
 
-def emit(spec: ExprSpec, prec_sig: int = 0, variant: str = "") -> str:
-    """Return the GLSL source of the kernel of a canonical ``spec``.
+def emit(spec: ExprSpec, prec_sig: int = 0, variant: str = "", slots: str = "") -> str:
+    """Return the GLSL source of the kernel of a canonical ``spec``; see :func:`nnk.expr.meta.kernel_meta_of`.
 
     ``variant`` is one of the values of :data:`nnk.numerics.VARIANTS`, or :data:`nnk.numerics.FAST_VARIANT`.
 
@@ -513,7 +527,7 @@ def emit(spec: ExprSpec, prec_sig: int = 0, variant: str = "") -> str:
     UnsupportedOpError
         If this version has no kernel shape for the spec, or no text for a view or operand.
     """
-    meta = kernel_meta_of(spec, prec_sig)
+    meta = kernel_meta_of(spec, prec_sig, slots)
     if spec.fold is not None:
         from nnk.generator.fold import emit_fold
         return emit_fold(spec, meta, variant)

@@ -40,6 +40,7 @@ from tests.oracle.functions import (
     tanh,
     with_sign_of,
 )
+from tests.oracle.integers import INTEGER_OPS
 
 __all__ = [
     "ARRAY_OPS", "Floats", "Words", "atan2", "bits_of", "canonical", "cos", "erf", "exp", "exp2", "expm1",
@@ -112,6 +113,7 @@ ARRAY_OPS: dict[int, Callable[..., Floats]] = {
     85: atan2,
     86: quiet(np.fmod),
     87: remainder,
+    **INTEGER_OPS,
 }
 
 

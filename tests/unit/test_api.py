@@ -33,8 +33,9 @@ def test_array_copies():
 
 
 @pytest.mark.parametrize(("data", "dtype"), [
-    (1, np.float32), ([1, 2], np.float32), (np.float64(0.1), np.float32), (np.array([True]), np.float32),
-    (np.array([1, 2]), np.int32), (np.array([1], np.uint8), np.int32), ([], np.float32)])
+    (1, np.float32), ([1, 2], np.float32), (np.float64(0.1), np.float32), (np.array([True]), np.bool_),
+    (np.array([1, 2]), np.int32), (np.array([1], np.uint8), np.uint8), ([], np.float32),
+    (np.array([1], np.int16), np.int32), (np.array([0.1], np.float16), np.float16), ([True, False], np.bool_)])
 def test_array_dtypes(data, dtype):
     tensor = nnk.array(data, engine="cpu")
     assert tensor.dtype == dtype

@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from nnk import numerics
+from nnk import numerics, ops
 
 
 def float_of(bits):
@@ -28,16 +28,17 @@ def test_reduction_shape_is_a_tree():
 @pytest.mark.parametrize(("name", "text"), numerics.FUNCTIONS.items())
 def test_expression_is_balanced_and_uses_no_forbidden_function(name, text):
     code = text.format(a="x", b="y", c="z")
+    is_integer = ops.OP_BY_NAME[name].kind == "integer"
     assert code.count("(") == code.count(")")
     called = set(re.findall(r"\b([A-Za-z_]\w*)\(", code))
-    assert called <= {word for word in called if word.startswith("nn_")} | {"U2F", "F2U", "SEL"}
-    # R2b: no literal zero in float arithmetic; integers have the suffix u.
-    assert not re.search(r"(?<![\w.])0(\.0*)?f?(?![\w.])", code)
+    assert called <= {word for word in called if word.startswith("nn_")} | {"U2F", "F2U", "SEL", "INT"}
+    # R2b: no literal zero in float arithmetic; unsigned integers have the suffix u.
+    assert is_integer or not re.search(r"(?<![\w.])0(\.0*)?f?(?![\w.])", code)
 
 
 @pytest.mark.parametrize("name", ["neg", "abs", "max", "min", "select", "lt", "eq"])
 def test_selections_work_on_bits(name):
-    assert numerics.FUNCTIONS[name].startswith("U2F(")
+    assert numerics.FUNCTIONS[name].startswith(("U2F(", "nn_neg(", "nn_abs("))
 
 
 @pytest.mark.parametrize(("name", "sign"), [("add", "+"), ("sub", "-"), ("mul", "*")])

@@ -22,6 +22,13 @@
 enum { NNK_MAX_NODES = 128, NNK_MAX_WORDS = 320, NNK_MAX_OUTPUTS = NNK_MAX_EXTRAS + 1, NNK_MAX_ROW_DIMS = 7 };
 enum { NNK_FORM_ELEMENTWISE, NNK_FORM_REDUCE, NNK_FORM_MATMUL, NNK_FORM_FOLD };
 
+/* How the elements of a buffer are stored. WORD: 32 bits as they are; FLOAT: the same, NaN made canonical by a store.
+ * Bytes and bools become integer words, and 1.0 or 0.0. */
+enum { NNK_TYPE_WORD, NNK_TYPE_FLOAT, NNK_TYPE_F16, NNK_TYPE_BF16, NNK_TYPE_U8, NNK_TYPE_BOOL, NNK_TYPES };
+
+static inline bool nnk_is_word(unsigned type) { return type <= NNK_TYPE_FLOAT; }
+static inline size_t nnk_type_bytes(unsigned type) { return nnk_is_word(type) ? 4 : type <= NNK_TYPE_BF16 ? 2 : 1; }
+
 /* ---- the spec, as the Cython module hands it over (sizes are checked there, contents in cpu_plan.c) ---- */
 
 typedef struct {
@@ -48,6 +55,8 @@ typedef struct {
     uint32_t const_word, n_consts, rparam_word, n_rparams, n_words;
     uint32_t column;           /* form reduce: the reductions are those of columns */
     uint32_t has_matmul, a_input, b_input;
+    uint32_t half_word;        /* first of the two words that say which slots are halves; 0: none is */
+    uint8_t in_type[NNK_MAX_INPUTS], out_type[NNK_MAX_OUTPUTS];
     nnk_raw_instr instrs[NNK_MAX_INSTRS];
     nnk_raw_view views[NNK_MAX_INPUTS];
     uint8_t extras[NNK_MAX_EXTRAS];
@@ -116,6 +125,7 @@ typedef struct {
     uint8_t uniform[NNK_MAX_INSTRS];
     uint8_t row_leaves[NNK_MAX_NODES];
     uint8_t splat_buf;
+    uint8_t out_buf[NNK_MAX_OUTPUTS]; /* scratch tile of an output whose elements may not be words */
     bool is_flat;     /* reads linear inputs only: the grid may be taken as one long row */
     bool is_matmul_only;
     double cost;      /* rough nanoseconds for an element */
@@ -148,6 +158,8 @@ typedef struct {
     const uint8_t *arity;                      /* [op], 0: not an elementwise op */
     void (*canon)(float *x, size_t n);
     void (*canon_copy)(const float *x, float *o, size_t n);
+    void (*load[NNK_TYPES])(const void *x, float *o, size_t n); /* elements of a type to words */
+    void (*store[NNK_TYPES])(const float *x, void *o, size_t n);
     float (*row_sum)(const float *x, uint64_t n);
     float (*row_max)(const float *x, uint64_t n);
     /* Streaming sum: lanes hold NNK_REDUCE_LANES values, n elements start at lane 0. */
@@ -211,6 +223,8 @@ typedef struct {
     uint64_t chunks;          /* results of a line: 1, or one for each chunk of it */
     bool is_product;          /* the output takes the bare matmul segment */
     const float *product;     /* where the matmul segment's values lie, instead of in the output */
+    uint8_t in_type[NNK_MAX_INPUTS], out_type[NNK_MAX_OUTPUTS];
+    float *sums; /* matmul: where sums wait between blocks of k; the output itself where that has words */
     uint64_t work_rows, work_cols; /* the grid as the tiles see it (one long row where is_flat) */
     size_t tile, block_rows, saved_cols;
     nnk_strided strided[NNK_MAX_INPUTS];
@@ -235,8 +249,28 @@ int nnk_run_matmul(nnk_run *run);
 int nnk_run_columns(nnk_run *run);
 void nnk_choose_tiles(nnk_run *run);
 
+/* Slots that hold words. */
 static inline const float *nnk_in(const nnk_run *run, unsigned slot) { return (const float *)run->in[slot].data; }
 static inline float *nnk_out(const nnk_run *run, unsigned slot) { return (float *)run->out[slot].data; }
+
+/* The address of an element of any type. */
+static inline const void *nnk_in_at(const nnk_run *run, unsigned slot, int64_t element) {
+    return (const char *)run->in[slot].data + element * (int64_t)nnk_type_bytes(run->in_type[slot]);
+}
+static inline void *nnk_out_at(const nnk_run *run, unsigned slot, uint64_t element) {
+    return (char *)(uintptr_t)run->out[slot].data + element * nnk_type_bytes(run->out_type[slot]);
+}
+static inline void nnk_load(const nnk_run *run, unsigned slot, int64_t element, float *o, size_t n) {
+    run->isa->load[run->in_type[slot]](nnk_in_at(run, slot, element), o, n);
+}
+static inline float nnk_load_one(const nnk_run *run, unsigned slot, int64_t element) {
+    float value;
+    nnk_load(run, slot, element, &value, 1);
+    return value;
+}
+static inline void nnk_store(const nnk_run *run, unsigned slot, uint64_t element, const float *x, size_t n) {
+    run->isa->store[run->out_type[slot]](x, nnk_out_at(run, slot, element), n);
+}
 
 /* A position in the rows of a strided view. */
 typedef struct {

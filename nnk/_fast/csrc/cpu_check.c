@@ -20,10 +20,10 @@ static uint64_t add(uint64_t a, uint64_t b) {
 static uint64_t min64(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 static int need_input(nnk_run *run, unsigned slot, uint64_t elements) {
-    uint64_t have = run->in[slot].bytes / 4;
-    if (elements <= have) return NNK_OK;
-    return nnk_fail(run->fault, NNK_EXTENT, "Input %u: expected at least %" PRIu64 " elements of 4 bytes, got %" PRIu64
-                    " bytes", slot, elements, run->in[slot].bytes);
+    size_t size = nnk_type_bytes(run->in_type[slot]);
+    if (elements <= run->in[slot].bytes / size) return NNK_OK;
+    return nnk_fail(run->fault, NNK_EXTENT, "Input %u: expected at least %" PRIu64 " elements of %zu bytes, got %" PRIu64
+                    " bytes", slot, elements, size, run->in[slot].bytes);
 }
 
 /* ---- strided views ---- */
@@ -85,10 +85,14 @@ void nnk_odometer_next(nnk_odometer *od, const nnk_strided *view) {
 /* ---- indices ---- */
 
 /* The rows of the table behind a row-picking view. */
-static uint64_t table_rows(const nnk_run *run, unsigned slot) { return run->in[slot].bytes / 4 / run->cols; }
+static uint64_t table_rows(const nnk_run *run, unsigned slot) {
+    return run->in[slot].bytes / nnk_type_bytes(run->in_type[slot]) / run->cols;
+}
 
 /* The index of a take: one int32 for each of n rows. */
 static int check_index(nnk_run *run, unsigned slot, unsigned index_slot, uint64_t n) {
+    if (!nnk_is_word(run->in_type[index_slot]))
+        return nnk_fail(run->fault, NNK_INVALID, "Input %u holds indices, which are int32", index_slot);
     if (need_input(run, index_slot, n)) return run->fault->kind;
     uint64_t table = table_rows(run, slot);
     const int32_t *index = run->in[index_slot].data;
@@ -101,6 +105,8 @@ static int check_index(nnk_run *run, unsigned slot, unsigned index_slot, uint64_
 
 /* The labels of a row_gather: one float for each of n columns, without its fraction a row of the table. */
 static int check_labels(nnk_run *run, unsigned slot, unsigned label_slot, uint64_t n) {
+    if (!nnk_is_word(run->in_type[label_slot]))
+        return nnk_fail(run->fault, NNK_INVALID, "Input %u holds labels, which are float32", label_slot);
     if (need_input(run, label_slot, n)) return run->fault->kind;
     uint64_t table = table_rows(run, slot);
     const float *label = run->in[label_slot].data;
@@ -232,10 +238,36 @@ static int check_outputs(nnk_run *run) {
         return nnk_fail(run->fault, NNK_EXTENT, "Expected at least one element in a line for an output of one value a "
                         "line, got 0");
     uint64_t elements = run->vector_out ? mul(lines, run->chunks) : mul(run->rows, run->cols);
-    for (unsigned i = 0; i < p->n_outputs; i++)
-        if (run->out[i].bytes / 4 < elements)
-            return nnk_fail(run->fault, NNK_EXTENT, "Output %u: expected at least %" PRIu64 " elements of 4 bytes, got %"
-                            PRIu64 " bytes", i, elements, run->out[i].bytes);
+    for (unsigned i = 0; i < p->n_outputs; i++) {
+        size_t size = nnk_type_bytes(run->out_type[i]);
+        if (run->out[i].bytes / size < elements)
+            return nnk_fail(run->fault, NNK_EXTENT, "Output %u: expected at least %" PRIu64 " elements of %zu bytes, got %"
+                            PRIu64 " bytes", i, elements, size, run->out[i].bytes);
+    }
+    return NNK_OK;
+}
+
+/* The type of every slot: what the spec says, and the halves that the words name (bit 16: the outputs). */
+static int read_types(nnk_run *run) {
+    const nnk_spec *s = &run->plan->spec;
+    memcpy(run->in_type, s->in_type, sizeof run->in_type);
+    memcpy(run->out_type, s->out_type, sizeof run->out_type);
+    if (!s->half_word) return NNK_OK;
+    for (unsigned half = 0; half < 2; half++) {
+        uint32_t bits = run->words[s->half_word + half];
+        unsigned type = half ? NNK_TYPE_BF16 : NNK_TYPE_F16;
+        for (unsigned i = 0; i < s->n_views; i++) {
+            if (!(bits >> i & 1)) continue;
+            if (run->in_type[i] != NNK_TYPE_WORD)
+                return nnk_fail(run->fault, NNK_EXTENT, "Parameter words: input %u has two types", i);
+            run->in_type[i] = (uint8_t)type;
+        }
+        for (unsigned i = 0; i < run->plan->n_outputs && bits >> 16 & 1; i++) {
+            if (run->out_type[i] != NNK_TYPE_FLOAT)
+                return nnk_fail(run->fault, NNK_EXTENT, "Parameter words: output %u has two types", i);
+            run->out_type[i] = (uint8_t)type;
+        }
+    }
     return NNK_OK;
 }
 
@@ -253,7 +285,8 @@ static int check_overlaps(nnk_run *run) {
                 return nnk_fail(run->fault, NNK_EXTENT, "Outputs %u and %u overlap in memory", j, i);
         for (unsigned j = 0; j < p->spec.n_views; j++)
             if (overlap(&run->out[i], &run->in[j]) &&
-                !(p->is_flat && p->n_outputs == 1 && run->out[i].data == run->in[j].data))
+                !(p->is_flat && p->n_outputs == 1 && run->out[i].data == run->in[j].data &&
+                  nnk_type_bytes(run->out_type[i]) == nnk_type_bytes(run->in_type[j])))
                 return nnk_fail(run->fault, NNK_EXTENT, "Output %u overlaps input %u in memory", i, j);
     }
     return NNK_OK;
@@ -261,6 +294,7 @@ static int check_overlaps(nnk_run *run) {
 
 int nnk_run_check(nnk_run *run) {
     const nnk_plan *p = run->plan;
+    if (read_types(run)) return run->fault->kind;
     if (p->spec.form == NNK_FORM_FOLD) return nnk_fold_check(run);
     if (read_head(run) || check_outputs(run)) return run->fault->kind;
     for (unsigned v = 0; v < p->n_nodes; v++)

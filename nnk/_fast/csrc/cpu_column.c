@@ -152,9 +152,13 @@ static void resolve_line_leaf(nnk_context *ctx, unsigned v, uint64_t c0, size_t 
     const nnk_raw_view *view = &run->plan->spec.views[node->index];
     const float *data = nnk_in(run, node->index);
     switch (view->kind) {
-    case NNK_VIEW_COL_BROADCAST: ctx->row_loc[v] = data + c0; return;
+    case NNK_VIEW_COL_BROADCAST:
+        if (nnk_is_word(run->in_type[node->index])) ctx->row_loc[v] = data + c0;
+        else nnk_load(run, node->index, (int64_t)c0, o, nc);
+        return;
     case NNK_VIEW_ROW_GATHER:
-        for (size_t j = 0; j < nc; j++) o[j] = data[nnk_index_at(run, view, c0 + j) * run->cols + c0 + j];
+        for (size_t j = 0; j < nc; j++)
+            o[j] = nnk_load_one(run, node->index, (int64_t)(nnk_index_at(run, view, c0 + j) * run->cols + c0 + j));
         return;
     case NNK_VIEW_COL_REDUCE_SUM: nnk_column_sum(run->isa, data + c0, run->cols, run->rows, nc, o); return;
     default: nnk_column_max(run->isa, data + c0, run->cols, run->rows, nc, o);
@@ -171,9 +175,9 @@ static void resolve_leaf(nnk_context *ctx, unsigned v, nnk_window w) {
     ctx->loc[v] = one;
     if (node->kind == NNK_NODE_ROW) *one = (float)(w.r0 % run->m);
     else if (node->kind == NNK_NODE_BATCH) *one = (float)(w.r0 / run->m);
-    else if (view && view->kind == NNK_VIEW_ROW_BROADCAST) ctx->loc[v] = nnk_in(run, node->index) + w.r0;
+    else if (view && view->kind == NNK_VIEW_ROW_BROADCAST) *one = nnk_load_one(run, node->index, (int64_t)w.r0);
     else if (view && view->kind == NNK_VIEW_BATCH_MOD)
-        ctx->loc[v] = nnk_in(run, node->index) + w.r0 / run->m % run->words[view->word];
+        *one = nnk_load_one(run, node->index, (int64_t)(w.r0 / run->m % run->words[view->word]));
     else nnk_tile_leaf(ctx, v, w);
 }
 
@@ -233,10 +237,9 @@ static void store_line(const block *b, uint64_t chunk) {
     nnk_context *ctx = b->ctx;
     const nnk_run *run = ctx->run;
     unsigned v = run->plan->out_node[0];
-    float *o = nnk_out(run, 0) + chunk * run->cols + b->c0;
     if (run->plan->nodes[v].cls == NNK_ELEM) run_row(b, 0);
     const float *x = nnk_tile_operand(ctx, v, b->nc);
-    run->isa->canon_copy(x, o, b->nc);
+    nnk_store(run, 0, chunk * run->cols + b->c0, x, b->nc);
 }
 
 static void run_block(block *b, uint64_t chunk) {

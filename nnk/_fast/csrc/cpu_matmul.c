@@ -18,13 +18,17 @@ enum {
     THIN_COLS = 512,               /* columns of one sweep over K: B's rows of a step and C stay in the first cache */
     OWN_COLS = 256,                /* most columns of B that an item packs for itself: they stay in its second cache */
     SHARED_BYTES = 64 << 20,       /* most bytes of B packed at a time */
+    MAX_SLIVER = 16,               /* most rows of a sliver of A and columns of a panel of B, on any instruction set */
+    MAX_PANEL = 32,
 };
 
 static const double FLOPS_PER_NS = 20.0, PARALLEL_FLOPS = 40000.0 * 20.0;
 
 /* Where element (row, column) of an operand's grid lies: off(batch, row) + column * step. */
 typedef struct {
-    const float *data;
+    unsigned slot;
+    bool is_word;
+    const float *data;       /* of words */
     const nnk_strided *view; /* NULL: linear */
     uint64_t rows;           /* grid rows of a batch */
     uint64_t group;          /* batches that share one block of the operand */
@@ -45,7 +49,8 @@ static uint64_t ceil_to(uint64_t n, uint64_t step) { return (n + step - 1) / ste
 static uint64_t min64(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 static operand make_operand(const nnk_run *run, unsigned slot, uint64_t rows, uint64_t cols, bool transposed) {
-    operand op = {.data = nnk_in(run, slot), .rows = rows, .group = 1};
+    operand op = {.slot = slot, .is_word = nnk_is_word(run->in_type[slot]), .data = run->in[slot].data, .rows = rows,
+                  .group = 1};
     const nnk_raw_view *view = &run->plan->spec.views[slot];
     if (view->kind == NNK_VIEW_HEAD_GROUP) op.group = run->words[view->word];
     if (view->kind == NNK_VIEW_STRIDED) {
@@ -72,13 +77,29 @@ static void offsets(const operand *op, uint64_t batch, uint64_t row, size_t n, i
     }
 }
 
+/* Halves: n elements from element `first` on, `step` apart, as words. */
+static void load_line(const nnk_run *run, const operand *op, int64_t first, int64_t step, float *o, size_t n) {
+    if (step == 1) nnk_load(run, op->slot, first, o, n);
+    else
+        for (size_t i = 0; i < n; i++) o[i] = nnk_load_one(run, op->slot, first + (int64_t)i * step);
+}
+
 static void pack_rows(const matmul *mm, uint64_t batch, uint64_t i0, uint64_t mc, uint64_t k0, size_t kc, float *dst) {
     const nnk_isa *isa = mm->run->isa;
     int64_t off[64];
     for (uint64_t i = 0; i < mc; i += isa->mr) {
         size_t rows = (size_t)min64(isa->mr, mc - i);
         offsets(&mm->a, batch, i0 + i, rows, off);
-        isa->pack_a(mm->a.data + (int64_t)k0 * mm->a.step, off, rows, mm->a.step, kc, dst + i * kc);
+        if (mm->a.is_word) {
+            isa->pack_a(mm->a.data + (int64_t)k0 * mm->a.step, off, rows, mm->a.step, kc, dst + i * kc);
+            continue;
+        }
+        float line[MAX_SLIVER * K_BLOCK];
+        for (size_t r = 0; r < rows; r++) {
+            load_line(mm->run, &mm->a, off[r] + (int64_t)k0 * mm->a.step, mm->a.step, line + r * kc, kc);
+            off[r] = (int64_t)(r * kc);
+        }
+        isa->pack_a(line, off, rows, 1, kc, dst + i * kc);
     }
 }
 
@@ -86,9 +107,20 @@ static void pack_cols(const matmul *mm, uint64_t batch, uint64_t j0, uint64_t nc
     const nnk_isa *isa = mm->run->isa;
     int64_t off[K_BLOCK];
     offsets(&mm->b, batch, k0, kc, off);
-    for (uint64_t j = 0; j < nc; j += isa->nr)
-        isa->pack_b(mm->b.data + (int64_t)(j0 + j) * mm->b.step, off, kc, mm->b.step, (size_t)min64(isa->nr, nc - j),
-                    dst + j * kc);
+    for (uint64_t j = 0; j < nc; j += isa->nr) {
+        size_t cols = (size_t)min64(isa->nr, nc - j);
+        if (mm->b.is_word) {
+            isa->pack_b(mm->b.data + (int64_t)(j0 + j) * mm->b.step, off, kc, mm->b.step, cols, dst + j * kc);
+            continue;
+        }
+        float line[MAX_PANEL * K_BLOCK];
+        int64_t line_off[K_BLOCK];
+        for (size_t k = 0; k < kc; k++) {
+            load_line(mm->run, &mm->b, off[k] + (int64_t)(j0 + j) * mm->b.step, mm->b.step, line + k * cols, cols);
+            line_off[k] = (int64_t)(k * cols);
+        }
+        isa->pack_b(line, line_off, kc, 1, cols, dst + j * kc);
+    }
 }
 
 /* ---- tail ---- */
@@ -98,9 +130,9 @@ static void tail(nnk_context *ctx, uint64_t r0, uint64_t rows, uint64_t c0, uint
     const nnk_run *run = ctx->run;
     bool whole = nc == run->cols;
     if (run->plan->is_matmul_only || run->is_product) {
-        float *c = nnk_out(run, 0) + r0 * run->cols + c0;
-        if (whole) run->isa->canon(c, rows * nc);
-        for (uint64_t r = 0; r < rows && !whole; r++) run->isa->canon(c + r * run->cols, nc);
+        uint64_t at = r0 * run->cols + c0;
+        if (whole) nnk_store(run, 0, at, run->sums + at, rows * nc);
+        for (uint64_t r = 0; r < rows && !whole; r++, at += run->cols) nnk_store(run, 0, at, run->sums + at, nc);
         return;
     }
     uint64_t step = whole ? run->block_rows : 1;
@@ -108,7 +140,7 @@ static void tail(nnk_context *ctx, uint64_t r0, uint64_t rows, uint64_t c0, uint
 }
 
 static void zero_block(const nnk_run *run, uint64_t r0, uint64_t rows, uint64_t c0, uint64_t nc) {
-    for (uint64_t r = 0; r < rows; r++) memset(nnk_out(run, 0) + (r0 + r) * run->cols + c0, 0, nc * sizeof(float));
+    for (uint64_t r = 0; r < rows; r++) memset(run->sums + (r0 + r) * run->cols + c0, 0, nc * sizeof(float));
 }
 
 /* ---- items ---- */
@@ -151,7 +183,7 @@ static void own_item(matmul *mm, scratch *s, uint64_t item) {
         for (uint64_t i0 = 0; i0 < run->m; i0 += mm->row_block) {
             uint64_t mc = min64(mm->row_block, run->m - i0);
             pack_rows(mm, batch, i0, mc, k0, kc, s->a);
-            run->isa->gemm(s->a, s->b, nnk_out(run, 0) + (r0 + i0) * run->cols + j0, run->cols, mc, nc, kc, k0 == 0);
+            run->isa->gemm(s->a, s->b, run->sums + (r0 + i0) * run->cols + j0, run->cols, mc, nc, kc, k0 == 0);
             if (k0 + kc == run->k) tail(&s->ctx, r0 + i0, mc, j0, nc);
         }
     }
@@ -170,12 +202,19 @@ static void thin_item(matmul *mm, scratch *s, uint64_t item) {
         for (uint64_t k0 = 0; k0 < run->k; k0 += NNK_THIN_K) {
             size_t kc = (size_t)min64(NNK_THIN_K, run->k - k0);
             const float *rows[NNK_THIN_K];
+            float lines[NNK_THIN_K * THIN_COLS];
             offsets(&mm->b, batch, k0, kc, b_off);
-            for (size_t t = 0; t < kc; t++) rows[t] = mm->b.data + b_off[t] + (int64_t)j;
+            for (size_t t = 0; t < kc; t++) {
+                rows[t] = mm->b.is_word ? mm->b.data + b_off[t] + (int64_t)j : lines + t * THIN_COLS;
+                if (!mm->b.is_word) nnk_load(run, mm->b.slot, b_off[t] + (int64_t)j, lines + t * THIN_COLS, n);
+            }
             for (uint64_t r = 0; r < run->m; r++) {
                 float a[NNK_THIN_K];
-                for (size_t t = 0; t < kc; t++) a[t] = mm->a.data[a_off[r] + (int64_t)(k0 + t) * mm->a.step];
-                run->isa->thin(a, rows, kc, nnk_out(run, 0) + (r0 + r) * run->cols + j, n, k0 == 0);
+                int64_t first = a_off[r] + (int64_t)k0 * mm->a.step;
+                for (size_t t = 0; t < kc; t++)
+                    a[t] = mm->a.is_word ? mm->a.data[first + (int64_t)t * mm->a.step]
+                                         : nnk_load_one(run, mm->a.slot, first + (int64_t)t * mm->a.step);
+                run->isa->thin(a, rows, kc, run->sums + (r0 + r) * run->cols + j, n, k0 == 0);
             }
         }
     }
@@ -219,8 +258,8 @@ static void work_rows(void *arg, nnk_job *job) {
         for (uint64_t k0 = 0; k0 < run->k; k0 += K_BLOCK) {
             size_t kc = (size_t)min64(K_BLOCK, run->k - k0);
             pack_rows(mm, mm->batch, i0, mc, k0, kc, s.a);
-            run->isa->gemm(s.a, mm->shared + k0 * mm->padded, nnk_out(run, 0) + r0 * run->cols + mm->j0, run->cols, mc,
-                           nc, kc, k0 == 0);
+            run->isa->gemm(s.a, mm->shared + k0 * mm->padded, run->sums + r0 * run->cols + mm->j0, run->cols, mc, nc,
+                           kc, k0 == 0);
         }
         tail(&s.ctx, r0, mc, mm->j0, nc);
     }
@@ -279,5 +318,10 @@ int nnk_run_matmul(nnk_run *run) {
                    FLOPS_PER_NS * run->plan->cost * (double)run->rows * (double)run->cols;
     unsigned threads = flops < PARALLEL_FLOPS ? 1 : run->threads;
     bool own = mm.row_items == 1 || run->k == 0 || run->batch >= 2 * threads;
-    return own ? run_own(&mm, threads) : run_shared(&mm, threads);
+    bool in_output = nnk_is_word(run->out_type[0]);
+    run->sums = in_output ? nnk_out(run, 0) : malloc(run->rows * run->cols * sizeof(float));
+    if (!run->sums) return nnk_fail(run->fault, NNK_NO_MEMORY, "Out of memory for the sums of a matmul");
+    int failed = own ? run_own(&mm, threads) : run_shared(&mm, threads);
+    if (!in_output) free(run->sums);
+    return failed;
 }

@@ -62,9 +62,20 @@ uint32_t nnk_words_of_view(const nnk_raw_view *view) {
     }
 }
 
+/* Whether an input may hold elements that are not words: then it is read through a tile of its own. */
+static bool may_convert(const nnk_spec *s, unsigned slot) { return s->half_word || !nnk_is_word(s->in_type[slot]); }
+
+static bool is_reduce_view(unsigned kind) {
+    return kind == NNK_VIEW_ROW_REDUCE_SUM || kind == NNK_VIEW_ROW_REDUCE_MAX || kind == NNK_VIEW_COL_REDUCE_SUM ||
+           kind == NNK_VIEW_COL_REDUCE_MAX || kind == NNK_VIEW_GROUPED_REDUCE_SUM || kind == NNK_VIEW_GROUPED_REDUCE_MAX;
+}
+
 int nnk_layout_check(const nnk_spec *s, nnk_fault *fault) {
     static const uint32_t head[] = {2, 4, 8, 5}, reduce_matmul_head = 7;
     uint32_t head_words = s->form == NNK_FORM_REDUCE && s->has_matmul ? reduce_matmul_head : head[s->form];
+    if (s->half_word && (s->half_word < head_words || s->half_word > NNK_MAX_WORDS || s->half_word + 2 > s->n_words))
+        return nnk_fail(fault, NNK_INVALID, "The words that say which slots are halves pass the %u parameter words",
+                        s->n_words);
     if (s->n_words > NNK_MAX_WORDS)
         return nnk_fail(fault, NNK_INVALID, "Expected at most %d parameter words, got %u", NNK_MAX_WORDS, s->n_words);
     if (s->n_words < head_words || s->n_consts > s->n_words || s->const_word > s->n_words - s->n_consts ||
@@ -72,6 +83,8 @@ int nnk_layout_check(const nnk_spec *s, nnk_fault *fault) {
         return nnk_fail(fault, NNK_INVALID, "Parameter offsets of the kernel meta pass its %u words", s->n_words);
     for (uint32_t i = 0; i < s->n_views; i++) {
         const nnk_raw_view *view = &s->views[i];
+        if (s->form == NNK_FORM_FOLD && (may_convert(s, i) || s->out_type[0] != NNK_TYPE_FLOAT))
+            return nnk_fail(fault, NNK_UNSUPPORTED, "A fold reads and writes float32 only");
         if (view->kind == NNK_VIEW_STRIDED && view->param != 3 && view->param != 7)
             return nnk_fail(fault, NNK_UNSUPPORTED, "Expected 3 or 7 row dimensions in the strided view of input %u, "
                             "got %u", i, view->param);
@@ -121,6 +134,10 @@ static int operand(nnk_plan *p, unsigned n, unsigned kind, unsigned idx, const i
         if (cls < 0) {
             nnk_fail(fault, NNK_INVALID, "Instruction %u reads input %u through view %u, which no kernel of this form "
                      "and reduce axis has", n, idx, s->views[idx].kind);
+            return -1;
+        }
+        if (is_reduce_view(s->views[idx].kind) && may_convert(s, idx)) {
+            nnk_fail(fault, NNK_UNSUPPORTED, "The reduce view of input %u reads float32 only", idx);
             return -1;
         }
         return leaf(p, NNK_NODE_INPUT, idx, (unsigned)cls);
@@ -313,6 +330,8 @@ static int build_schedule(nnk_plan *p, nnk_schedule *schedule, unsigned n_passes
     for (unsigned v = 0; v < p->n_nodes; v++)
         if (p->nodes[v].is_live && p->nodes[v].has_tile_buf) schedule->n_tile_bufs++;
     schedule->n_tile_bufs++; /* the splat buffer */
+    for (unsigned i = 0; i < p->n_outputs; i++)
+        if (p->out_buf[i] != p->splat_buf) schedule->n_tile_bufs++;
     for (unsigned v = 0; v < p->n_nodes; v++)
         if (p->nodes[v].is_live && p->nodes[v].cls == NNK_ROW) schedule->n_row_bufs++;
     uint32_t first = schedule->n_tile_bufs;
@@ -332,13 +351,18 @@ static void number_buffers(nnk_plan *p) {
         nnk_node *node = &p->nodes[v];
         if (!node->is_live) continue;
         bool in_place = node->kind == NNK_NODE_MATMUL || node->kind == NNK_NODE_INSTR ||
-                        (node->kind == NNK_NODE_INPUT && (p->spec.views[node->index].kind == NNK_VIEW_LINEAR ||
-                                                          p->spec.views[node->index].kind == NNK_VIEW_HEAD_GROUP));
+                        (node->kind == NNK_NODE_INPUT && !may_convert(&p->spec, node->index) &&
+                         (p->spec.views[node->index].kind == NNK_VIEW_LINEAR ||
+                          p->spec.views[node->index].kind == NNK_VIEW_HEAD_GROUP));
         node->has_tile_buf = node->cls == NNK_ROW || (node->cls == NNK_ELEM && !in_place);
         if (node->has_tile_buf) node->tile_buf = (uint8_t)tiles++;
         if (node->cls == NNK_ROW) node->row_buf = (uint8_t)rows++;
     }
     p->splat_buf = (uint8_t)tiles;
+    for (unsigned i = 0; i < p->n_outputs; i++) {
+        bool is_own = p->spec.half_word || p->spec.out_type[i] != NNK_TYPE_FLOAT;
+        p->out_buf[i] = is_own ? (uint8_t)++tiles : p->splat_buf;
+    }
 }
 
 static void summarise(nnk_plan *p) {

@@ -109,6 +109,7 @@ static int run_product(nnk_run *run) {
     if (!values) return nnk_fail(run->fault, NNK_NO_MEMORY, "Out of memory for the values of a matmul");
     nnk_run inner = *run;
     inner.is_product = true;
+    inner.out_type[0] = NNK_TYPE_FLOAT;
     inner.out[0] = (nnk_buffer){values, count * sizeof *values};
     run->product = values;
     return nnk_run_matmul(&inner);

@@ -79,6 +79,8 @@ void nnk_context_free(nnk_context *ctx) { free(ctx->memory); }
 
 /* ---- row values ---- */
 
+static bool is_word_input(const nnk_run *run, unsigned slot) { return nnk_is_word(run->in_type[slot]); }
+
 static void resolve_row_leaf(nnk_context *ctx, unsigned v, uint64_t r0, size_t nr) {
     const nnk_run *run = ctx->run;
     const nnk_node *node = &run->plan->nodes[v];
@@ -95,9 +97,13 @@ static void resolve_row_leaf(nnk_context *ctx, unsigned v, uint64_t r0, size_t n
     const nnk_raw_view *view = &run->plan->spec.views[node->index];
     const float *data = nnk_in(run, node->index);
     switch (view->kind) {
-    case NNK_VIEW_ROW_BROADCAST: ctx->row_loc[v] = data + r0; return;
+    case NNK_VIEW_ROW_BROADCAST:
+        if (is_word_input(run, node->index)) ctx->row_loc[v] = data + r0;
+        else nnk_load(run, node->index, (int64_t)r0, o, nr);
+        return;
     case NNK_VIEW_BATCH_MOD:
-        for (size_t i = 0; i < nr; i++) o[i] = data[(r0 + i) / run->m % run->words[view->word]];
+        for (size_t i = 0; i < nr; i++)
+            o[i] = nnk_load_one(run, node->index, (int64_t)((r0 + i) / run->m % run->words[view->word]));
         return;
     case NNK_VIEW_ROW_REDUCE_SUM:
         for (size_t i = 0; i < nr; i++) o[i] = run->isa->row_sum(data + (r0 + i) * run->cols, run->cols);
@@ -146,7 +152,7 @@ uint64_t nnk_index_at(const nnk_run *run, const nnk_raw_view *view, uint64_t i) 
     } else {
         row = (uint32_t)((const int32_t *)run->in[view->param].data)[i];
     }
-    return row < run->in[slot].bytes / 4 / run->cols ? row : 0;
+    return row < run->in[slot].bytes / nnk_type_bytes(run->in_type[slot]) / run->cols ? row : 0;
 }
 
 /* The row of the input that a row-picking view reads at grid row r; *negate: with the sign flipped. */
@@ -165,19 +171,18 @@ static uint64_t source_row(const nnk_run *run, const nnk_raw_view *view, uint64_
     }
 }
 
-static void resolve_rows(nnk_context *ctx, unsigned v, const nnk_raw_view *view, const float *data, nnk_window w) {
+static void resolve_rows(nnk_context *ctx, unsigned v, const nnk_raw_view *view, unsigned slot, nnk_window w) {
     const nnk_run *run = ctx->run;
     bool negate;
     uint64_t first = source_row(run, view, w.r0, &negate);
-    if (w.nr == 1 && !negate) {
-        ctx->loc[v] = data + first * run->cols + w.c0;
+    if (w.nr == 1 && !negate && is_word_input(run, slot)) {
+        ctx->loc[v] = nnk_in(run, slot) + first * run->cols + w.c0;
         return;
     }
     float *o = tile_buf(ctx, run->plan->nodes[v].tile_buf);
     for (size_t i = 0; i < w.nr; i++) {
-        const float *s = data + source_row(run, view, w.r0 + i, &negate) * run->cols + w.c0;
         float *row = o + i * w.nc;
-        copy_row(row, s, w.nc);
+        nnk_load(run, slot, (int64_t)(source_row(run, view, w.r0 + i, &negate) * run->cols + w.c0), row, w.nc);
         if (!negate) continue;
         for (size_t j = 0; j < w.nc; j++) {
             uint32_t bits;
@@ -189,24 +194,28 @@ static void resolve_rows(nnk_context *ctx, unsigned v, const nnk_raw_view *view,
     ctx->loc[v] = o;
 }
 
-static void resolve_strided(nnk_context *ctx, unsigned v, unsigned slot, const float *data, nnk_window w) {
-    const nnk_strided *s = &ctx->run->strided[slot];
+static void resolve_strided(nnk_context *ctx, unsigned v, unsigned slot, nnk_window w) {
+    const nnk_run *run = ctx->run;
+    const nnk_strided *s = &run->strided[slot];
+    const float *data = nnk_in(run, slot);
+    bool is_word = is_word_input(run, slot);
     nnk_odometer od;
     nnk_odometer_set(&od, s, w.r0);
-    const float *first = data + od.base + (int64_t)w.c0 * s->col_stride;
     ctx->is_scalar[v] = w.nr == 1 && s->col_stride == 0;
-    if (w.nr == 1 && (s->col_stride == 1 || s->col_stride == 0)) {
-        ctx->loc[v] = first;
+    if (w.nr == 1 && is_word && (s->col_stride == 1 || s->col_stride == 0)) {
+        ctx->loc[v] = data + od.base + (int64_t)w.c0 * s->col_stride;
         return;
     }
-    float *o = tile_buf(ctx, ctx->run->plan->nodes[v].tile_buf);
+    float *o = tile_buf(ctx, run->plan->nodes[v].tile_buf);
     ctx->loc[v] = o;
     for (size_t i = 0; i < w.nr; i++, o += w.nc) {
-        const float *row = data + od.base + (int64_t)w.c0 * s->col_stride;
-        if (s->col_stride == 1) copy_row(o, row, w.nc);
-        else if (s->col_stride == 0) fill(o, *row, w.nc);
+        int64_t row = od.base + (int64_t)w.c0 * s->col_stride;
+        if (s->col_stride == 1) nnk_load(run, slot, row, o, w.nc);
+        else if (s->col_stride == 0) fill(o, nnk_load_one(run, slot, row), w.nc);
+        else if (is_word)
+            for (size_t j = 0; j < w.nc; j++) o[j] = data[row + (int64_t)j * s->col_stride];
         else
-            for (size_t j = 0; j < w.nc; j++) o[j] = row[(int64_t)j * s->col_stride];
+            for (size_t j = 0; j < w.nc; j++) o[j] = nnk_load_one(run, slot, row + (int64_t)j * s->col_stride);
         if (i + 1 < w.nr) nnk_odometer_next(&od, s);
     }
 }
@@ -222,10 +231,9 @@ static void repeat_row(nnk_context *ctx, unsigned v, float *o, nnk_window w) {
 
 static void resolve_gather(nnk_context *ctx, unsigned v, const nnk_raw_view *view, unsigned slot, nnk_window w) {
     const nnk_run *run = ctx->run;
-    const float *data = nnk_in(run, slot);
     float *o = tile_buf(ctx, run->plan->nodes[v].tile_buf);
     for (size_t j = 0; j < w.nc && !ctx->filled_rows[v]; j++)
-        o[j] = data[nnk_index_at(run, view, w.c0 + j) * run->cols + w.c0 + j];
+        o[j] = nnk_load_one(run, slot, (int64_t)(nnk_index_at(run, view, w.c0 + j) * run->cols + w.c0 + j));
     repeat_row(ctx, v, o, w);
 }
 
@@ -244,7 +252,7 @@ void nnk_tile_leaf(nnk_context *ctx, unsigned v, nnk_window w) {
     const nnk_node *node = &run->plan->nodes[v];
     ctx->is_scalar[v] = 0;
     if (node->kind == NNK_NODE_MATMUL) {
-        ctx->loc[v] = (run->product ? run->product : nnk_out(run, 0)) + w.r0 * run->work_cols + w.c0;
+        ctx->loc[v] = (run->product ? run->product : run->sums) + w.r0 * run->work_cols + w.c0;
         return;
     }
     float *o = tile_buf(ctx, node->tile_buf);
@@ -253,32 +261,36 @@ void nnk_tile_leaf(nnk_context *ctx, unsigned v, nnk_window w) {
         repeat_row(ctx, v, o, w);
         return;
     }
-    const nnk_raw_view *view = &run->plan->spec.views[node->index];
-    const float *data = nnk_in(run, node->index);
+    unsigned slot = node->index;
+    const nnk_raw_view *view = &run->plan->spec.views[slot];
+    bool in_place = is_word_input(run, slot) && w.nr == 1;
     switch (view->kind) {
     case NNK_VIEW_LINEAR:
-    case NNK_VIEW_HEAD_GROUP: ctx->loc[v] = data + w.r0 * run->work_cols + w.c0; return;
+    case NNK_VIEW_HEAD_GROUP:
+        ctx->loc[v] = is_word_input(run, slot) ? nnk_in_at(run, slot, (int64_t)(w.r0 * run->work_cols + w.c0)) : o;
+        if (ctx->loc[v] == o) nnk_load(run, slot, (int64_t)(w.r0 * run->work_cols + w.c0), o, w.nr * w.nc);
+        return;
     case NNK_VIEW_COL_BROADCAST:
-        if (w.nr == 1) {
-            ctx->loc[v] = data + w.c0;
+        if (in_place) {
+            ctx->loc[v] = nnk_in(run, slot) + w.c0;
             ctx->filled_rows[v] = 0;
             return;
         }
-        if (!ctx->filled_rows[v]) copy_row(o, data, w.nc);
+        if (!ctx->filled_rows[v]) nnk_load(run, slot, (int64_t)w.c0, o, w.nc);
         repeat_row(ctx, v, o, w);
         return;
     case NNK_VIEW_BATCH_COL:
         for (size_t i = 0; i < w.nr; i++) {
-            const float *s = data + (w.r0 + i) / run->m * run->words[view->word] + w.c0;
-            if (w.nr == 1) ctx->loc[v] = s;
-            else copy_row(o + i * w.nc, s, w.nc), ctx->loc[v] = o;
+            int64_t first = (int64_t)((w.r0 + i) / run->m * run->words[view->word] + w.c0);
+            ctx->loc[v] = in_place ? nnk_in(run, slot) + first : o;
+            if (!in_place) nnk_load(run, slot, first, o + i * w.nc, w.nc);
         }
         return;
     case NNK_VIEW_GROUPED_REDUCE_SUM:
-    case NNK_VIEW_GROUPED_REDUCE_MAX: resolve_grouped(ctx, v, view, data, w); return;
-    case NNK_VIEW_STRIDED: resolve_strided(ctx, v, node->index, data, w); return;
-    case NNK_VIEW_ROW_GATHER: resolve_gather(ctx, v, view, node->index, w); return;
-    default: resolve_rows(ctx, v, view, data, w);
+    case NNK_VIEW_GROUPED_REDUCE_MAX: resolve_grouped(ctx, v, view, nnk_in(run, slot), w); return;
+    case NNK_VIEW_STRIDED: resolve_strided(ctx, v, slot, w); return;
+    case NNK_VIEW_ROW_GATHER: resolve_gather(ctx, v, view, slot, w); return;
+    default: resolve_rows(ctx, v, view, slot, w);
     }
 }
 
@@ -290,9 +302,11 @@ void nnk_tile_elem(nnk_context *ctx, const nnk_pass *pass, unsigned i, nnk_windo
     const nnk_node *node = &run->plan->nodes[v];
     size_t n = w.nr * w.nc;
     float *o;
-    bool store = pass->dst_kind[i] == NNK_DST_OUT && !run->vector_out;
-    if (store) o = nnk_out(run, pass->dst[i]) + w.r0 * run->work_cols + w.c0;
-    else if (pass->dst_kind[i] == NNK_DST_OUT) o = tile_buf(ctx, run->plan->splat_buf);
+    bool is_out = pass->dst_kind[i] == NNK_DST_OUT && !run->vector_out;
+    uint64_t at = w.r0 * run->work_cols + w.c0;
+    bool store = is_out && run->out_type[pass->dst[i]] == NNK_TYPE_FLOAT;
+    if (store) o = nnk_out(run, pass->dst[i]) + at;
+    else if (pass->dst_kind[i] == NNK_DST_OUT) o = tile_buf(ctx, run->plan->out_buf[pass->dst[i]]);
     else if (pass->dst_kind[i] == NNK_DST_SAVED) o = ctx->saved + pass->dst[i] * round_up(run->saved_cols) + w.c0;
     else o = tile_buf(ctx, pass->dst[i]);
     unsigned variant = 0;
@@ -303,6 +317,7 @@ void nnk_tile_elem(nnk_context *ctx, const nnk_pass *pass, unsigned i, nnk_windo
     ctx->loc[v] = o;
     bool spread = single && pass->dst_kind[i] != NNK_DST_TILE; /* others read the buffer as a whole */
     if (spread) fill(o + 1, o[0], n - 1);
+    if (is_out && !store) nnk_store(run, pass->dst[i], at, o, n);
     ctx->is_scalar[v] = single && !spread;
 }
 
@@ -384,19 +399,26 @@ void nnk_tile_store(nnk_context *ctx, nnk_window w) {
         unsigned v = p->out_node[i];
         const nnk_node *node = &p->nodes[v];
         if (run->vector_out) { /* only the first tile of a line, or of a chunk, comes here in the last pass */
-            float *o = nnk_out(run, i) + w.r0 * run->chunks + w.c0 / NNK_REDUCE_CHUNK;
+            uint64_t first = w.r0 * run->chunks + w.c0 / NNK_REDUCE_CHUNK;
+            bool direct = nnk_is_word(run->out_type[i]);
+            float *o = direct ? nnk_out(run, i) + first : tile_buf(ctx, p->out_buf[i]);
+            const float *from = ctx->loc[v]; /* may be the scratch tile itself: values move to the front */
             for (size_t r = 0; r < w.nr; r++)
-                o[r] = node->cls == NNK_ELEM ? ctx->loc[v][ctx->is_scalar[v] ? 0 : r * w.nc]
+                o[r] = node->cls == NNK_ELEM ? from[ctx->is_scalar[v] ? 0 : r * w.nc]
                        : node->cls == NNK_ROW ? ctx->row_loc[v][r] : ctx->uniform[v];
-            run->isa->canon(o, w.nr);
+            nnk_store(run, i, first, o, w.nr);
             continue;
         }
-        float *o = nnk_out(run, i) + w.r0 * run->work_cols + w.c0;
+        uint64_t at = w.r0 * run->work_cols + w.c0;
         size_t n = w.nr * w.nc;
         if (node->cls == NNK_ELEM && node->kind == NNK_NODE_INSTR && p->out_first[i] == i) continue;
-        if (ctx->is_scalar[v]) fill(o, *ctx->loc[v], n);
-        else if (ctx->loc[v] != o) copy_row(o, ctx->loc[v], n);
-        run->isa->canon(o, n);
+        const float *from = ctx->loc[v];
+        if (ctx->is_scalar[v]) {
+            float *o = nnk_is_word(run->out_type[i]) ? nnk_out(run, i) + at : tile_buf(ctx, p->out_buf[i]);
+            fill(o, *from, n);
+            from = o;
+        }
+        nnk_store(run, i, at, from, n);
     }
 }
 

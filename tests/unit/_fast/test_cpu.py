@@ -369,14 +369,16 @@ def test_meta_that_does_not_fit_its_spec():
     class Meta:
         form, n_inputs, n_outputs = "elementwise", 1, 1
         view_param_offsets, const_offset, rparam_offset, param_words = (2,), 2, 3, 3
+        input_letters, output_letters, reads_halves, half_offset = "w", "f", False, 0
 
     assert cpu.Program(BASE, Meta) is not None
-    for op in (63, 127, 128, 255):
+    for op in (63, 99, 128, 255):
         with pytest.raises(UnsupportedOpError, match=f"op {op}"):
             cpu.Program(BASE._replace(instrs=(Instr(op, 0, arg("input")),)), Meta)
     for name, value in (("const_offset", 3), ("rparam_offset", 4), ("param_words", 2), ("view_param_offsets", ()),
                         ("view_param_offsets", (4,)), ("n_inputs", 2), ("n_outputs", 2), ("param_words", 10**6),
-                        ("const_offset", -1), ("form", "fold"), ("form", "matmul")):
+                        ("const_offset", -1), ("form", "fold"), ("form", "matmul"), ("input_letters", "x"),
+                        ("input_letters", "ww"), ("output_letters", "w"), ("output_letters", "ff")):
         with pytest.raises(ExprError):
             cpu.Program(BASE, type("Bad", (Meta,), {name: value}))
     with pytest.raises(ExprError, match="reads input 0 through view 5, which no kernel of this form"):

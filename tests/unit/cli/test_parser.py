@@ -69,6 +69,10 @@ MEANINGS: dict[str, Any] = {
     "round(x) + clip(x, -1, w)": lambda x, w, b: nnk.round(x) + nnk.clip(x, -1, w),
     "logical_or(isnan(x), log2(w) < sin(b))": lambda x, w, b: nnk.logical_or(nnk.isnan(x), nnk.log2(w) < nnk.sin(b)),
     "transpose(x)": lambda x, w, b: x.T,
+    "logical_xor(x, bool(w > 0))": lambda x, w, b: nnk.logical_xor(x, w > 0),
+    "(int32(x) & 3 | 4) ^ ~uint8(x) << 2 >> 1": lambda x, w, b: (x.astype("int32") & 3 | 4)
+        ^ ~x.astype("uint8") << 2 >> 1,
+    "int32(x) // 2 % 3": lambda x, w, b: x.astype("int32") // 2 % 3,
     "softmax(x @ transpose(w)) @ b": lambda x, w, b: nnk.softmax(x @ w.T) @ b,
     "layer_norm(x, 2, 1)": lambda x, w, b: nnk.layer_norm(x, 2, 1),
     "rms_norm(x) * matmul(w, b)": lambda x, w, b: nnk.rms_norm(x) * (w @ b),

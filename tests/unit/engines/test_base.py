@@ -53,7 +53,7 @@ def test_array_is_a_copy_and_row_major(engine):
     data = np.arange(6, dtype=np.float32).reshape(2, 3)
     for source in (data, data.T, data[::-1], np.asfortranarray(data), data.astype(">f4"), data.astype(np.float16)):
         tensor = engine.array(source)
-        assert tensor.dtype == np.float32
+        assert tensor.dtype == source.dtype.newbyteorder("=")
         assert np.array_equal(tensor.numpy(), source)
     tensor = engine.array(data)
     data[:] = 9
@@ -82,9 +82,9 @@ def test_doubles_round_and_overflow_without_a_warning(engine):
     ([1j], np.float32, DTypeError, "got dtype complex128"),
     ([None], None, DTypeError, "got dtype object"),
     ([[1], [1, 2]], None, ShapeError, "Expected rows of one length for nnk.array"),
-    ([1.0], np.float64, DTypeError, "Expected float32 or int32 for nnk.array, got float64"),
-    ([1.0], "no dtype", DTypeError, "Expected float32 or int32 for nnk.array, got no dtype"),
-    ([1.5], np.int32, DTypeError, "Expected integers for an int32 tensor, got dtype float64"),
+    ([1.0], np.float64, DTypeError, "Expected float32, .* or bool for the dtype of nnk.array, got float64"),
+    ([1.0], "no dtype", DTypeError, "Expected float32, .* or bool for the dtype of nnk.array, got no dtype"),
+    ([1.5], np.int32, DTypeError, "Expected integers for a tensor of int32, got dtype float64"),
     (np.array([2**31]), None, DTypeError, "integers that fit int32 for nnk.array, got 2147483648 to 2147483648"),
     (np.array([0, 2**64 - 1], np.uint64), None, DTypeError, "fit int32"),
     (np.array(["2020-01-01"], "M8"), None, DTypeError, "got dtype datetime64")])

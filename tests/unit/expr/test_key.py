@@ -9,8 +9,18 @@ import pytest
 
 from nnk import config, exprspec, numerics
 from nnk._fast import exprspec as fast
+from nnk.cache.entry import KEY
 from nnk.expr import meta
-from nnk.expr.key import explain_key, kernel_identity, kernel_key, key_parts, precision_suffix, spec_key, without_values
+from nnk.expr.key import (
+    explain_key,
+    kernel_identity,
+    kernel_key,
+    key_parts,
+    native16,
+    precision_suffix,
+    spec_key,
+    without_values,
+)
 from nnk.expr.spec import ExprSpec, Instr, Matmul, Operand, ViewSpec, bits_of
 from nnk.generator import blocks, glsl, mathlib
 from nnk.generator.glsl import emit
@@ -281,3 +291,36 @@ def test_a_setting_changes_the_identity_exactly_when_it_changes_code(name):
         after = made()
     assert (before[0] != after[0]) == setting.changes_code
     assert (before[1] != after[1]) <= setting.changes_code
+
+
+# ---- how slots are stored -------------------------------------------------------------------------------------------
+
+def test_suffix_has_the_letters_of_slots_that_are_not_plain():
+    sign = meta.DISPATCH_SIGNATURE
+    assert kernel_key("0123456789abcdef", 0, 1, slots="wbf") == "v1.0123456789abcdef#swbf"
+    assert kernel_key("0123456789abcdef", sign, 1, "t3", "wbf") == "v1.0123456789abcdef#xt3swbf"
+    long = kernel_key("0123456789abcdef", sign, 1, "t3", "w" * 16 + "u")
+    assert KEY.fullmatch(long)
+    assert long != kernel_key("0123456789abcdef", sign, 1, "t3", "w" * 16 + "b")
+
+
+def test_letters_of_slots_are_part_of_the_identity():
+    assert len({kernel_identity(_SPEC, 0, 1, slots=slots) for slots in ("", "wwi", "wbf", "wuf")}) == 4
+
+
+_HALVES = 0x10003
+
+
+@pytest.mark.parametrize(("spec", "prec_sig", "want"), [
+    (_SPEC, _HALVES, True), (_SPEC, 0, False), (_SPEC, 0x10001, False), (_SPEC, 0x3, False),
+    (_SPEC._replace(rparam_bits=(0,)), _HALVES, False), (_SPEC._replace(matmul=Matmul(0, 1)), _HALVES, False),
+    (_SPEC._replace(const_bits=(bits_of(5.8e-8),)), _HALVES, False),
+    (_SPEC._replace(const_bits=(bits_of(-5.8e-8),)), _HALVES, False),
+    (_SPEC._replace(const_bits=(bits_of(6e-8),)), _HALVES, True), (_SPEC._replace(const_bits=(0,)), _HALVES, True),
+    (_SPEC._replace(const_bits=(0x7F800000,)), _HALVES, True),
+    (_SPEC._replace(instrs=(_SPEC.instrs[0], Instr(7, 1, Operand(0, 0), Operand(7, 0)))), _HALVES, False),
+    (_SPEC._replace(views=(ViewSpec(5), ViewSpec(0))), _HALVES, False),
+    (_SPEC._replace(instrs=(*_SPEC.instrs, Instr(22, 2, Operand(0, 1)))), _HALVES, False),
+    (FOLD, 0x10007, False)])
+def test_native_float16(spec, prec_sig, want):
+    assert native16(spec, prec_sig) == want

@@ -277,8 +277,10 @@ def test_take_from_nothing(cpu):
 def test_take_checks_its_operands(x, cpu):
     with pytest.raises(DTypeError, match="Expected integer indices for take, got float32"):
         x.take(cpu.array([0.0, 1.0]))
-    with pytest.raises(DTypeError, match="Expected float32 for the tensor of take, got int32"):
-        cpu.array(np.array([1, 2])).take([0])
+    assert cpu.array(np.array([1, 2])).take([1, 0]).tolist() == [2, 1]
+    assert x.take(cpu.array(np.array([1, 0], np.uint8))).tolist() == x.take([1, 0]).tolist()
+    with pytest.raises(IndexError, match="Expected indices from 0 to"):
+        x.take(cpu.array(np.array([1, 0])) * 100)
     with pytest.raises(ExprError, match="Expected tensors of one engine for take"):
         x.take(CpuEngine().array(np.array([0])))
 

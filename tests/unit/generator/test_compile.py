@@ -41,7 +41,8 @@ def test_fast_kernels_decorate_the_exact_functions_alone():
 
 
 def test_error_of_the_compiler_shows_key_source_and_log(monkeypatch):
-    monkeypatch.setattr(rules, "emit", lambda spec, prec_sig, variant: "#version 450\nvoid main(){ float x = oops; }\n")
+    source = "#version 450\nvoid main(){ float x = oops; }\n"
+    monkeypatch.setattr(rules, "emit", lambda spec, prec_sig, variant, slots: source)
     with pytest.raises(CompileError, match=r"Kernel v1\.broken: ") as caught:
         compile_kernel(TANH, "v1.broken")
     assert caught.value.key == "v1.broken"
@@ -53,7 +54,7 @@ def test_error_of_the_compiler_shows_key_source_and_log(monkeypatch):
 def test_kernel_outside_of_the_contract_is_refused(monkeypatch):
     source = emit(TANH).replace("nn_tanh(x0)", "tanh(x0)")
     assert source != emit(TANH)
-    monkeypatch.setattr(rules, "emit", lambda spec, prec_sig, variant: source)
+    monkeypatch.setattr(rules, "emit", lambda spec, prec_sig, variant, slots: source)
     with pytest.raises(CompileError, match=r"Kernel v1\.native: .*"):
         compile_kernel(TANH, "v1.native")
 
@@ -77,7 +78,7 @@ def test_dump(tmp_path):
 
 
 def test_broken_source_is_dumped_too(tmp_path, monkeypatch):
-    monkeypatch.setattr(rules, "emit", lambda spec, prec_sig, variant: "no shader")
+    monkeypatch.setattr(rules, "emit", lambda spec, prec_sig, variant, slots: "no shader")
     with config.override(dump_dir=str(tmp_path)), pytest.raises(CompileError):
         compile_kernel(TANH, "v1.broken")
     assert (tmp_path / "v1.broken.comp").read_text() == "no shader"

@@ -1,0 +1,220 @@
+#version 450
+layout(local_size_x=256) in;
+layout(std430,set=0,binding=0) readonly buffer B0{uint d[];} b0;
+layout(std430,set=0,binding=1) buffer O0{uint d[];} o0;
+layout(push_constant) uniform P{uint words[6];};
+#define W(n) words[n]
+#define FN
+#define F2U floatBitsToUint
+#define U2F uintBitsToFloat
+#define SEL(c,a,b) mix(b,a,c)
+#define INT(x) int(x)
+#define UINT(x) uint(x)
+#define FLT(x) float(x)
+struct FK{float f;int k;}; struct HL{float h;float l;}; struct FLK{float f;float l;int k;};
+#define QNAN 0x7fc00000u
+#define C(h) U2F(h)
+#define DIVSEED(a,b) ((a)/(b))
+#define RSQSEED(a) inversesqrt(a)
+int MSB(uint a){return findMSB(a|1u);}
+FK mkFK(float f,int k){return FK(f,k);}
+FLK mkFLK(float f,float l,int k){return FLK(f,l,k);}
+FN uint nn_canon(uint u){return SEL((u&0x7fffffffu)>0x7f800000u,QNAN,u);}
+FN int nn_key(uint u){int i=INT(u);return i^((i>>31)&0x7fffffff);}
+FN uint nn_isnan(uint u){return SEL((u&0x7fffffffu)>0x7f800000u,1u,0u);}
+FN uint nn_max(uint a,uint b){uint m=SEL(nn_key(a)>=nn_key(b),a,b);return SEL((nn_isnan(a)|nn_isnan(b))!=0u,QNAN,m);}
+FN uint nn_f32_to_f16(uint u){
+  uint s=(u>>16)&0x8000u, a=u&0x7fffffffu, e=a>>23;
+  uint n=a-0x38000000u; n=(n+0xfffu+((n>>13)&1u))>>13;
+  uint m=(a&0x7fffffu)|0x800000u; uint sh=SEL(e>=102u,126u-e,24u+1u); sh=SEL(sh>25u,25u,sh);
+  uint q=m>>sh, r=m&((1u<<sh)-1u), h=1u<<(sh-1u);
+  q+=SEL(r>h||(r==h&&(q&1u)!=0u),1u,0u); q=SEL(e<101u,0u,q);
+  uint o=SEL(a<0x38800000u,q,n);
+  o=SEL(a>=0x47800000u,0x7c00u,o);
+  return SEL(a>0x7f800000u,0x7e00u,o|s);
+}
+FN uint nn_f16_to_f32(uint h){
+  uint s=(h&0x8000u)<<16, a=h&0x7fffu;
+  uint n=(a<<13)+0x38000000u;
+  uint z=a&0x3ffu; uint t=F2U(FLT(INT(z)));
+  t=SEL(z==0u,0u,t-(24u<<23));
+  uint o=SEL(a<0x400u,t,n);
+  o=SEL(a>=0x7c00u,0x7f800000u,o);
+  return SEL(a>0x7c00u,QNAN,o|s);
+}
+FN uint nn_f32_to_bf16(uint u){ uint o=(u+0x7fffu+((u>>16)&1u))>>16; return SEL((u&0x7fffffffu)>0x7f800000u,0x7fc0u,o);}
+FN uint nn_bf16_to_f32(uint h){return nn_canon(h<<16);}
+FN uint nn_round_pack(int e,uint m){
+  if(e<=0){ int sh=1-e; if(sh>31){ m=SEL(m!=0u,1u,0u);} else { m=(m>>UINT(sh))|SEL((m<<UINT(32-sh))!=0u,1u,0u);} e=1; }
+  if(e>=255) return 0x7f800000u;
+  uint q=m>>8, r=m&255u; q+=SEL(r>128u||(r==128u&&(q&1u)!=0u),1u,0u);
+  return (UINT(e-1)<<23)+q;
+}
+FN uint nn_div_core(uint ma,uint mb,float q0,int e){
+  uint lt=SEL(ma<mb,1u,0u);
+  uint N=ma<<lt; float q1=SEL(lt!=0u,q0+q0,q0);
+  uint q=UINT(INT(q1*8388608.0f))-4u;
+  uint rem=(N<<23)-q*mb;
+  uint t=rem-(mb<<2); bool c=rem>=(mb<<2); rem=SEL(c,t,rem); q=SEL(c,q+4u,q);
+  t=rem-(mb<<1); c=rem>=(mb<<1); rem=SEL(c,t,rem); q=SEL(c,q+2u,q);
+  t=rem-mb; c=rem>=mb; rem=SEL(c,t,rem); q=SEL(c,q+1u,q);
+  e-=INT(lt);
+  if(e>0&&e<255){ q+=SEL((rem<<1)>mb,1u,0u); return (UINT(e-1)<<23)+q; }
+  return nn_round_pack(e,(q<<8)|SEL((rem<<1)>mb,192u,SEL(rem!=0u,64u,0u)));
+}
+FN uint nn_soft_div(uint a,uint b){
+  uint s=(a^b)&0x80000000u, aa=a&0x7fffffffu, ab=b&0x7fffffffu;
+  int ea=INT(aa>>23), eb=INT(ab>>23); uint ma=aa&0x7fffffu, mb=ab&0x7fffffu;
+  if(UINT(ea-1)>=254u||UINT(eb-1)>=254u){
+    if(aa>0x7f800000u||ab>0x7f800000u) return QNAN;
+    if(aa==ab&&(aa==0u||aa==0x7f800000u)) return QNAN;
+    if(aa==0x7f800000u||ab==0u) return s|0x7f800000u;
+    if(ab==0x7f800000u||aa==0u) return s;
+    if(ea==0){int z=23-MSB(ma);ma=(ma<<UINT(z))&0x7fffffu;ea=1-z;}
+    if(eb==0){int z=23-MSB(mb);mb=(mb<<UINT(z))&0x7fffffu;eb=1-z;}
+  }
+  float q0=DIVSEED(U2F(ma|0x3f800000u),U2F(mb|0x3f800000u));
+  return s|nn_div_core(ma|0x800000u,mb|0x800000u,q0,ea-eb+127);
+}
+float nn_div(float a,float b){return U2F(nn_soft_div(F2U(a),F2U(b)));}
+FN FLK nn_expe(float xh,float xl){
+  float t=xh*C(0x3fb8aa3bu)+12582912.0f;
+  float k=t-12582912.0f;
+  float rh=xh-k*C(0x3f317200u);
+  float rl=xl-k*C(0x35bfbe8eu);
+  float r=rh+rl; float e=(rh-r)+rl;
+  float p=C(0x394efbf9u);
+  p=p*r+C(0x3ab6a66du); p=p*r+C(0x3c088988u); p=p*r+C(0x3d2aaa74u); p=p*r+C(0x3e2aaaaau); p=p*r+0.5f;
+  p=(r*r)*p;
+  float s=1.0f+r; float d=(1.0f-s)+r;
+  float v=d+(p+e); float f=s+v;
+  return mkFLK(f,(s-f)+v,INT(F2U(t))-0x4b400000);
+}
+FN FK nn_expc(float xh,float xl){FLK v=nn_expe(xh,xl);return mkFK(v.f,v.k);}
+FN float nn_scale(float f,int k){ uint u=F2U(f), s=u&0x80000000u; int e=INT((u>>23)&255u)+k;
+  if(UINT(e-1)<254u) return U2F(u+(UINT(k)<<23));
+  return U2F(s|nn_round_pack(e,((u&0x7fffffu)|0x800000u)<<8)); }
+FN float nn_clampf(float x,float lo,float hi){x=SEL(x<lo,lo,x);return SEL(x>hi,hi,x);}
+FN float nn_exp(float x){
+  uint ax=F2U(x)&0x7fffffffu;
+  float xc=SEL(ax>0x7f800000u,0.0f,x); xc=nn_clampf(xc,-104.0f,89.0f);
+  FK v=nn_expc(xc,0.0f); float y=nn_scale(v.f,v.k);
+  return SEL(ax>0x7f800000u,U2F(QNAN),y);
+}
+uint load0(uint a){
+  uint f16=W(4)&1u, bf16=W(5)&1u;
+  if((f16|bf16)==0u) return b0.d[a];
+  uint h=(b0.d[a>>1]>>((a&1u)*16u))&0xffffu;
+  return f16!=0u?nn_f16_to_f32(h):nn_bf16_to_f32(h);
+}
+uint half0(uint u){ return (W(4)&0x10000u)!=0u?nn_f32_to_f16(u):nn_f32_to_bf16(u); }
+void store0(uint a,uint u){
+  if(((W(4)|W(5))&0x10000u)==0u){ o0.d[a]=nn_canon(u); return; }
+  uint shift=(a&1u)*16u;
+  atomicAnd(o0.d[a>>1],~(0xffffu<<shift));
+  atomicOr(o0.d[a>>1],half0(u)<<shift);
+}
+shared uint lanes[2][8][256];
+#define LANE(level,line,lane) lanes[level][line][lane]
+uint tree_max(uint level, uint line, uint t, uint width){
+  for(uint s=128u;s>=32u;s>>=1)
+    for(uint j=t;j<s&&j+s<width;j+=32u) LANE(level,line,j)=nn_max(LANE(level,line,j),LANE(level,line,j+s));
+  barrier();
+  for(uint s=16u;s>0u;s>>=1){
+    if(s<width){
+      if(t<s&&t+s<width) LANE(level,line,t)=nn_max(LANE(level,line,t),LANE(level,line,t+s));
+      barrier();
+    }
+  }
+  uint result=LANE(level,line,0);
+  barrier();
+  return result;
+}
+uint tree_sum(uint level, uint line, uint t, uint width){
+  for(uint s=128u;s>=32u;s>>=1)
+    for(uint j=t;j<s&&j+s<width;j+=32u) LANE(level,line,j)=F2U(U2F(LANE(level,line,j))+U2F(LANE(level,line,j+s)));
+  barrier();
+  for(uint s=16u;s>0u;s>>=1){
+    if(s<width){
+      if(t<s&&t+s<width) LANE(level,line,t)=F2U(U2F(LANE(level,line,t))+U2F(LANE(level,line,t+s)));
+      barrier();
+    }
+  }
+  uint result=LANE(level,line,0);
+  barrier();
+  return result;
+}
+void main(){
+  uint count=W(0), cols=W(1), rows=W(2), vector_out=W(3);
+  uint t=gl_LocalInvocationID.x%32u, line=gl_LocalInvocationID.x/32u;
+  if(count==0u&&vector_out!=1u) return;
+  uint chunks_out=vector_out==2u?(cols-1u)/16384u+1u:1u;
+  uint items=rows*chunks_out, groups=items/8u+min(items%8u,1u);
+  for(uint group=gl_WorkGroupID.x;group<groups;group+=gl_NumWorkGroups.x){
+    uint item=min(group*8u+line,items-1u);
+    uint row=item/chunks_out, start=(item%chunks_out)*16384u;
+    uint span=vector_out==2u?min(cols,16384u):cols, extent=min(cols-start,span);
+    uint s0;
+    {
+      uint acc=0xff800000u;
+      for(uint j=t;j<extent;j+=32u){
+        uint col=start+j;
+        uint i=row*cols+col;
+        float x0=U2F(load0(i));
+        acc=nn_max(acc,F2U(x0));
+        if(extent-j<=32u) break;
+      }
+      LANE(0,line,t)=acc;
+      s0=tree_max(0u,line,t,min(span,32u));
+    }
+    float v0=U2F(s0);
+    uint s3;
+    {
+      uint chunks=span==0u?0u:(span-1u)/16384u+1u, top=0x80000000u, total=span==0u?0u:0x80000000u;
+      for(uint chunk=0u;chunk<chunks;chunk++){
+        uint first=chunk*16384u, length=min(span-first,16384u), end=min(extent-first,length);
+        for(uint lane=t;lane<min(length,256u);lane+=32u){
+          uint acc=0x80000000u;
+          for(uint j=lane;j<end;j+=256u){
+            uint col=start+first+j;
+            uint i=row*cols+col;
+            float x0=U2F(load0(i));
+            float v1=(x0)-(v0);
+            float v2=nn_exp(v1);
+            acc=F2U(U2F(acc)+v2);
+          }
+          LANE(0,line,lane)=acc;
+        }
+        total=tree_sum(0u,line,t,length);
+        if(chunks>1u){
+          uint lane=chunk%256u, group=chunk%16384u;
+          if(t==lane%32u)
+            LANE(1,line,lane)=group<256u?total:F2U(U2F(LANE(1,line,lane))+U2F(total));
+          if(chunk==chunks-1u||group==16384u-1u){
+            total=tree_sum(1u,line,t,group+1u);
+            if(chunks>16384u&&t==chunk/16384u) top=total;
+          }
+        }
+      }
+      if(chunks>16384u){
+        LANE(0,line,t)=top;
+        total=tree_sum(0u,line,t,(chunks-1u)/16384u+1u);
+      }
+      s3=total;
+    }
+    float v3=U2F(s3);
+    uint limit=vector_out!=0u?1u:cols;
+    if(group*8u+line>=items) limit=0u;
+    for(uint col=t;col<limit;col+=32u){
+      uint i=row*cols+col, at=vector_out!=0u?item:i;
+      float x0=U2F(load0(i));
+      float v1=(x0)-(v0);
+      float v2=nn_exp(v1);
+      float v4=nn_div(v2,v3);
+      float v5=U2F(nn_f16_to_f32(nn_f32_to_f16(F2U(v4))));
+      store0(at,F2U(v5));
+      if(limit-col<=32u) break;
+    }
+    if(groups-group<=gl_NumWorkGroups.x) break;
+  }
+}
