@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from nnk.errors import DTypeError, ExprError, ShapeError
-from nnk.expr.dtypes import BOOL
+from nnk.expr.dtypes import BOOL, info_of
 from nnk.expr.node import (
     CHUNKED,
     FLOAT32,
@@ -442,11 +442,14 @@ def reduce_over(name: str, op: str, tensor: Tensor, axes: tuple[int, ...], keepd
 
 
 def reduce_sum(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """Return the sum over ``axis`` (default: all), in the fixed order of docs/numerics.md R7.
+    """Return the sum over ``axis`` (default: all), in the fixed order of docs/numerics.md R7; int32 for integers.
 
     The elements of several axes are added in row-major order of these axes. The sum of no elements is +0.
     """
-    (tensor,), _ = as_real("sum", (x,))
+    (tensor,), _, _ = operands_of("sum", (x,))
+    if info_of(tensor.dtype).word != "float":
+        from nnk.expr import whole
+        return whole.integer_sum(tensor, axes_of(tensor, axis, "sum"), keepdims)
     return reduce_over("sum", "sum", tensor, axes_of(tensor, axis, "sum"), keepdims, 0.0)
 
 
@@ -458,7 +461,10 @@ def reduce_max(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
     ShapeError
         If there are no elements.
     """
-    (tensor,), _ = as_real("max", (x,))
+    (tensor,), _, _ = operands_of("max", (x,))
+    if info_of(tensor.dtype).word != "float":
+        from nnk.expr import whole
+        return whole.integer_max(tensor, axes_of(tensor, axis, "max"), keepdims)
     return reduce_over("max", "max", tensor, axes_of(tensor, axis, "max"), keepdims, None)
 
 
@@ -470,7 +476,10 @@ def reduce_min(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
     ShapeError
         If there are no elements.
     """
-    (tensor,), _ = as_real("min", (x,))
+    (tensor,), _, _ = operands_of("min", (x,))
+    if info_of(tensor.dtype).word != "float":
+        from nnk.expr import whole
+        return whole.integer_min(tensor, axes_of(tensor, axis, "min"), keepdims)
     return reduce_over("min", "max", tensor, axes_of(tensor, axis, "min"), keepdims, None, negative, negative)
 
 
