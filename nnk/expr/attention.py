@@ -210,10 +210,10 @@ def attention(q: Any, k: Any, v: Any, mask: Any = None, doc_ids: Any = None, ali
         hq is a multiple of hkv: hq / hkv neighbouring query heads share a key head (grouped-query attention).
     v : Tensor of shape (..., hkv, m, dv) or (m, dv)
     mask : None, "causal", or an array that broadcasts to (..., hq, n, m)
-        ``"causal"``: query i attends to keys 0 to i, both counted from the start, whatever n and m are. An array of
-        bools says which keys a query may attend to; any other array, and every tensor, is added to the scores.
+        ``"causal"``: query i attends to keys 0 to i, both counted from the start, whatever n and m are. Bools, in an
+        array or a tensor, say which keys a query may attend to; other values are added to the scores.
     doc_ids : array of numbers of shape (..., n), optional
-        Query i attends only to keys of the same document. Needs n == m.
+        Query i attends only to keys of the same document. Needs n == m. Numbers up to 2**24.
     alibi : array of shape (hq,), optional
         Slopes: slope * (j - i) is added to the score of query i and key j (Press et al., 2022).
     scale : float, optional
@@ -221,7 +221,7 @@ def attention(q: Any, k: Any, v: Any, mask: Any = None, doc_ids: Any = None, ali
 
     Returns
     -------
-    Tensor of shape (..., hq, n, dv) or (n, dv)
+    Tensor of shape (..., hq, n, dv) or (n, dv), float32
         A query that may attend to no key has NaN; with no keys at all the result is 0, as of a matmul over nothing.
 
     Raises

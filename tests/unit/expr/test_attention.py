@@ -141,6 +141,22 @@ def test_bool_masks_are_additive_ones(cpu):
         nnk.attention(q, k, k, allowed).numpy().tobytes()
 
 
+def test_bool_tensors_integers_and_halves(cpu):
+    """Bool tensors are masks, integer tensors document numbers, halves are read as float32."""
+    x, limit = cpu.array(normal(7, 4)), cpu.array(normal(7, 7))
+    found = nnk.attention(x, x, x, limit < 0.5).numpy()
+    assert found.tobytes() == nnk.attention(x, x, x, limit.numpy() < 0.5).numpy().tobytes()
+    numbers = np.array([0, 0, 0, 5, 5, 5, 5])
+    found = nnk.attention(x, x, x, doc_ids=cpu.array(numbers)).numpy()
+    assert found.tobytes() == nnk.attention(x, x, x, doc_ids=numbers.tolist()).numpy().tobytes()
+    for dtype in ("float16", "bfloat16"):
+        half = x.astype(dtype)
+        result = nnk.attention(half, half, half, "causal")
+        single = cpu.array(half.astype("float32").numpy())
+        assert result.dtype == np.float32
+        assert result.numpy().tobytes() == nnk.attention(single, single, single, "causal").numpy().tobytes()
+
+
 def test_masked_rows_and_empty_axes(cpu):
     q, k = cpu.array(normal(3, 4)), cpu.array(normal(7, 4))
     mask = np.ones((3, 7), bool)
