@@ -42,9 +42,10 @@ DISPATCH_SIGNATURE = 0x00020000
 #: Threads of a workgroup by form.
 LOCAL_SIZES = {"elementwise": 256, "reduce": 256, "matmul": 64, "fold": 256, "fold_matmul": 256}
 
-#: A reduce workgroup takes several lines (rows, or columns of a column reduction) at a time, ROW_THREADS threads each.
+#: A reduce workgroup takes several lines (rows, or columns of a column reduction) at a time. A line has a power of two
+#: of threads, ROW_THREADS at most, of which each owns up to OWN_LANES of the line's lanes (docs/numerics.md R7).
 ROW_THREADS = 32
-ROWS_PER_GROUP = LOCAL_SIZES["reduce"] // ROW_THREADS
+OWN_LANES = REDUCE_LANES // ROW_THREADS
 
 #: A matmul workgroup makes a block of MATMUL_BLOCK x MATMUL_BLOCK results, MATMUL_STEP values of k at a time.
 MATMUL_BLOCK = 64
@@ -310,6 +311,20 @@ def _line_of(meta: KernelMeta, launch: Launch) -> tuple[int, int]:
     return (launch.cols, launch.rows) if meta.reduce_axis == 1 else (launch.rows, launch.cols)
 
 
+def _threads_of(length: int) -> int:
+    """Return the number of threads of a line of this length."""
+    threads = 1
+    while threads < ROW_THREADS and threads * OWN_LANES < length:
+        threads *= 2
+    return threads
+
+
+def _length_of_item(meta: KernelMeta, launch: Launch) -> int:
+    """Return the most elements that the threads of a line reduce at a time: a line, or a chunk of it."""
+    length = _line_of(meta, launch)[1]
+    return min(length, REDUCE_CHUNK) if launch.vector_out == CHUNKS_OUT else length
+
+
 def _chunks_of(meta: KernelMeta, launch: Launch) -> int:
     """Return the number of results of a line."""
     return _ceil_div(_line_of(meta, launch)[1], REDUCE_CHUNK) if launch.vector_out == CHUNKS_OUT else 1
@@ -332,7 +347,8 @@ def group_count_of(meta: KernelMeta, launch: Launch) -> int:
     if meta.form == "elementwise":
         return _ceil_div(launch.rows * launch.cols, meta.local_size[0] * meta.vec_width)
     if meta.form == "reduce":
-        return _ceil_div(_line_of(meta, launch)[0] * _chunks_of(meta, launch), ROWS_PER_GROUP)
+        lines = meta.local_size[0] // _threads_of(_length_of_item(meta, launch))
+        return _ceil_div(_line_of(meta, launch)[0] * _chunks_of(meta, launch), lines)
     rows_per_batch = launch.rows // launch.mm_batch
     if meta.form in ("fold", "fold_matmul"):
         return _ceil_div(rows_per_batch, FOLD_ROWS) * launch.mm_batch * _ceil_div(launch.out_cols, FOLD_COLUMNS)
@@ -362,17 +378,15 @@ def loop_count_of(meta: KernelMeta, launch: Launch, group_count: int) -> int:
         block = 2 + _ceil_div(launch.mm_k, FOLD_STEP) * step + 1 + (meta.reduce_count + 1) * (2 * 9 + 9 + 17)
         block += meta.fold_out * (FOLD_BLOCK + 3)
         return 1 + rounds * (_ceil_div(launch.cols, FOLD_BLOCK) * block + FOLD_ROWS + 3)
-    length = _line_of(meta, launch)[1]
-    if launch.vector_out == CHUNKS_OUT:
-        length = min(length, REDUCE_CHUNK)
+    length = _length_of_item(meta, launch)
     chunks = _ceil_div(length, REDUCE_CHUNK)
-    lanes = REDUCE_LANES // ROW_THREADS
+    threads = _threads_of(length)
     element = 1 + grouped + (launch.mm_k + 1 if meta.has_matmul else 0)
     # A thread adds its lanes one after the other; a tree takes 21 iterations. Chunks of chunks have two more trees.
     # A maximum takes less: one loop over the same elements and one tree.
-    reduction = _ceil_div(length, ROW_THREADS) * element + chunks * (2 * lanes + 27) + 45
-    store = (1 if launch.vector_out else _ceil_div(length, ROW_THREADS)) * element
-    return 1 + rounds * (max(1, meta.reduce_count) * reduction + store + 3)
+    reduction = _ceil_div(length, threads) * element + chunks * (2 * OWN_LANES + 27) + 45
+    store = (1 if launch.vector_out else _ceil_div(length, threads)) * element
+    return 7 + rounds * (max(1, meta.reduce_count) * reduction + store + 3)
 
 
 def k_ranges_of(meta: KernelMeta, launch: Launch, group_count: int, max_loops: int) -> list[tuple[int, int]]:

@@ -43,36 +43,40 @@ ${scalar_body}
 }
 """)
 
-#: A line is a row, or a column of a column reduction. It has ${row_threads} threads; thread t owns the logical lanes t,
-#: t + ${row_threads}, ... of rule R7, which live in shared memory. The steps of the tree that stay inside a thread need
-#: no barrier. Lanes from ``width`` on would hold the identity: steps and additions with them change nothing and are
-#: left out. ``width`` is the same for all lines.
+#: A line is a row, or a column of a column reduction. It has 1 to 32 threads, a power of two, so that short lines leave
+#: none idle; thread t of T owns the logical lanes t, t + T, ... of rule R7, which live in shared memory. The steps of
+#: the tree that stay inside a thread need no barrier. Lanes from ``width`` on would hold the identity: steps and
+#: additions with them change nothing and are left out. ``width`` is the same for all lines.
 TREE = Template("""\
 uint tree_${name}(uint level, uint line, uint t, uint width){
-  for(uint s=${half}u;s>=${row_threads}u;s>>=1)
-    for(uint j=t;j<s&&j+s<width;j+=${row_threads}u) LANE(level,line,j)=${combine_own};
+  uint threads=1u<<shift;
+  for(uint s=${half_own}u*threads;s>=threads;s>>=1)
+    for(uint j=t;j<s&&j+s<width;j+=threads) LANE(level,line,j)=${combine_own};
   barrier();
-  for(uint s=${half_row}u;s>0u;s>>=1){
+  for(uint s=threads/2u;s>0u;s>>=1){
     if(s<width){
       if(t<s&&t+s<width) LANE(level,line,t)=${combine_other};
       barrier();
     }
   }
-  uint result=LANE(level,line,0);
+  uint result=LANE(level,line,0u);
   barrier();
   return result;
 }
 """)
 
-#: Lanes of the lines of a workgroup: level 0 for the elements of a chunk, level 1 for the results of chunks. Threads of
-#: a row lie side by side, and so do its lanes; threads of neighbouring columns lie side by side, and so do their lanes.
+#: Lanes of the lines of a workgroup: level 0 for the elements of a chunk, level 1 for the results of chunks. 2**shift
+#: is the number of threads of a line. Threads of a row lie side by side, those of neighbouring columns too; the lanes
+#: that they own with one number lie side by side as they do.
 ROW_LANES = Template("""\
-shared uint lanes[${levels}][${lines}][${lane_count}];
-#define LANE(level,line,lane) lanes[level][line][lane]
+shared uint lanes[${levels}][${lane_count}u*${lines}u];
+uint shift;
+#define LANE(level,line,lane) lanes[level][((lane)>>shift)*${local_size}u+((line)<<shift)+((lane)&((1u<<shift)-1u))]
 """)
 COLUMN_LANES = Template("""\
-shared uint lanes[${levels}][${lane_count}][${lines}];
-#define LANE(level,line,lane) lanes[level][lane][line]
+shared uint lanes[${levels}][${lane_count}u*${lines}u];
+uint shift;
+#define LANE(level,line,lane) lanes[level][(lane)*(${local_size}u>>shift)+(line)]
 """)
 
 #: Sum of a line, R7: chunks of 16384, lanes, tree; the results of chunks are a line again (level 1), and so are the
@@ -85,7 +89,7 @@ REDUCE_SUM = Template("""\
       uint chunks=span==0u?0u:(span-1u)/${chunk}u+1u, top=${identity}, total=span==0u?0u:${identity};
       for(uint chunk=0u;chunk<chunks;chunk++){
         uint first=chunk*${chunk}u, length=min(span-first,${chunk}u), end=min(extent-first,length);
-        for(uint lane=t;lane<min(length,${lane_count}u);lane+=${row_threads}u){
+        for(uint lane=t;lane<min(length,${lane_count}u);lane+=threads){
           uint acc=${identity};
           for(uint j=lane;j<end;j+=${lane_count}u){
             uint ${along}=start+first+j;
@@ -97,7 +101,7 @@ ${body}
         total=tree_sum(0u,line,t,length);
         if(chunks>1u){
           uint lane=chunk%${lane_count}u, group=chunk%${chunk}u;
-          if(t==lane%${row_threads}u)
+          if(t==lane%threads)
             LANE(1,line,lane)=group<${lane_count}u?total:F2U(U2F(LANE(1,line,lane))+U2F(total));
           if(chunk==chunks-1u||group==${chunk}u-1u){
             total=tree_sum(1u,line,t,group+1u);
@@ -118,39 +122,43 @@ REDUCE_MAX = Template("""\
     uint ${result};
     {
       uint acc=${identity};
-      for(uint j=t;j<extent;j+=${row_threads}u){
+      for(uint j=t;j<extent;j+=threads){
         uint ${along}=start+j;
 ${body}
         acc=nn_max(acc,F2U(${value}));
-        if(extent-j<=${row_threads}u) break;
+        if(extent-j<=threads) break;
       }
       LANE(0,line,t)=acc;
-      ${result}=tree_max(0u,line,t,min(span,${row_threads}u));
+      ${result}=tree_max(0u,line,t,min(span,threads));
     }
 """)
 
-#: A workgroup takes ${lines} lines at a time: rows, or neighbouring columns, whose threads read neighbouring elements.
-#: With vector_out 2 an item is a chunk of a line, else a whole line. Values of a line are computed once, in program
-#: order; elements are computed again by each pass that needs them, with the same bits. Items beyond the last one repeat
-#: it, so that all threads meet at the barriers, and store nothing.
+#: A workgroup takes several lines at a time: rows, or neighbouring columns, whose threads read neighbouring elements. A
+#: line has threads for its lanes, up to eight a thread. With vector_out 2 an item is a chunk of a line, else a whole
+#: line. Values of a line are computed once, in program order; elements are computed again by each pass that needs them,
+#: with the same bits. Items beyond the last one repeat it, so that all threads meet at the barriers, and store nothing.
 REDUCE = Template("""\
 void main(){
   uint count=W(0), cols=W(1), rows=W(2), vector_out=W(3);
-  uint t=gl_LocalInvocationID.x${t}, line=gl_LocalInvocationID.x${line};
   if(count==0u&&vector_out!=1u) return;
   uint chunks_out=vector_out==2u?(${along_count}-1u)/${chunk}u+1u:1u;
-  uint items=${across_count}*chunks_out, groups=items/${lines}u+min(items%${lines}u,1u);
+  uint span=vector_out==2u?min(${along_count},${chunk}u):${along_count};
+  shift=0u;
+  while((1u<<shift)<${row_threads}u&&(${own_lanes}u<<shift)<span) shift++;
+  uint threads=1u<<shift, lines=${local_size}u>>shift;
+  uint t=gl_LocalInvocationID.x${t}, line=gl_LocalInvocationID.x${line};
+  uint items=${across_count}*chunks_out, groups=items/lines+min(items%lines,1u);
   for(uint group=gl_WorkGroupID.x;group<groups;group+=gl_NumWorkGroups.x){
-    uint item=min(group*${lines}u+line,items-1u);
+    uint item=min(group*lines+line,items-1u);
     uint ${across}=${item_line}, start=(${item_chunk})*${chunk}u;
-    uint span=vector_out==2u?min(${along_count},${chunk}u):${along_count}, extent=min(${along_count}-start,span);
+    uint extent=min(${along_count}-start,span);
 ${passes}
     uint limit=vector_out!=0u?1u:${along_count};
-    if(group*${lines}u+line>=items) limit=0u;
-    for(uint ${along}=t;${along}<limit;${along}+=${row_threads}u){
+    if(group*lines+line>=items) limit=0u;
+    for(uint ${along}=t;${along}<limit;${along}+=threads){
       uint i=row*cols+col, at=vector_out!=0u?item:i;
 ${body}
-      if(limit-${along}<=${row_threads}u) break;
+      if(limit-${along}<=threads) break;
     }
     if(groups-group<=gl_NumWorkGroups.x) break;
   }

@@ -17,8 +17,8 @@ from nnk.expr.canonical import ValueForm, to_values
 from nnk.expr.meta import (
     MATMUL_BLOCK,
     MATMUL_STEP,
+    OWN_LANES,
     ROW_THREADS,
-    ROWS_PER_GROUP,
     KernelMeta,
     kernel_meta_of,
 )
@@ -399,7 +399,7 @@ class _ReduceEmitter(_Emitter):
             skeleton = blocks.REDUCE_SUM if is_sum else blocks.REDUCE_MAX
             lines.append(skeleton.substitute(
                 result=f"s{position}", chunk=numerics.REDUCE_CHUNK, lane_count=numerics.REDUCE_LANES,
-                row_threads=ROW_THREADS, along=self.along,
+                along=self.along,
                 identity=_SUM_IDENTITY if is_sum else _MAX_IDENTITY,
                 body=_indent(["uint i=row*cols+col;", *self.element_code([instr.a])], 6 if is_sum else 4),
                 value=self.operand(instr.a)).rstrip())
@@ -422,7 +422,7 @@ def _tree(name: str) -> str:
     own, other = ("LANE(level,line,j)", "LANE(level,line,j+s)")
     combine = ("F2U(U2F({a})+U2F({b}))" if name == "sum" else "nn_max({a},{b})")
     return blocks.TREE.substitute(
-        name=name, half=numerics.REDUCE_LANES // 2, half_row=ROW_THREADS // 2, row_threads=ROW_THREADS,
+        name=name, half_own=OWN_LANES // 2,
         combine_own=combine.format(a=own, b=other),
         combine_other=combine.format(a=own.replace(",j", ",t"), b=other.replace(",j", ",t")))
 
@@ -430,9 +430,9 @@ def _tree(name: str) -> str:
 #: What is a line in the skeleton of a reduce kernel, by reduce axis.
 _ROLES = {
     0: {"along": "col", "along_count": "cols", "across": "row", "across_count": "rows", "item_line": "item/chunks_out",
-        "item_chunk": "item%chunks_out", "t": f"%{ROW_THREADS}u", "line": f"/{ROW_THREADS}u"},
+        "item_chunk": "item%chunks_out", "t": "&(threads-1u)", "line": ">>shift"},
     1: {"along": "row", "along_count": "rows", "across": "col", "across_count": "cols", "item_line": "item%cols",
-        "item_chunk": "item/cols", "t": f"/{ROWS_PER_GROUP}u", "line": f"%{ROWS_PER_GROUP}u"},
+        "item_chunk": "item/cols", "t": "/lines", "line": "%lines"},
 }
 
 
@@ -441,15 +441,16 @@ def _emit_reduce(spec: ExprSpec, meta: KernelMeta, variant: str) -> str:
     names = {op.name.split("_")[1] for op in (ops.OP_BY_CODE[instr.op] for instr in emitter.program.instrs)
              if op.kind == "reduce"}
     lanes = blocks.COLUMN_LANES if emitter.axis else blocks.ROW_LANES
-    helpers = lanes.substitute(levels=2 if "sum" in names else 1, lines=ROWS_PER_GROUP,
-                               lane_count=numerics.REDUCE_LANES)
+    local_size = meta.local_size[0]
+    helpers = lanes.substitute(levels=2 if "sum" in names else 1, lines=local_size // ROW_THREADS,
+                               lane_count=numerics.REDUCE_LANES, local_size=local_size)
     helpers += "".join(_tree(name) for name in sorted(names)) + emitter.product()
     results = emitter.outputs()
     body = emitter.element_code(results)
     body += [emitter.store(index, emitter.operand(result), "at") for index, result in enumerate(results)]
     return emitter.shader(blocks.REDUCE.substitute(
-        passes=emitter.passes(), body=_indent(body, 3), lines=ROWS_PER_GROUP, row_threads=ROW_THREADS,
-        chunk=numerics.REDUCE_CHUNK, **_ROLES[emitter.axis]), helpers)
+        passes=emitter.passes(), body=_indent(body, 3), local_size=local_size, row_threads=ROW_THREADS,
+        own_lanes=OWN_LANES, chunk=numerics.REDUCE_CHUNK, **_ROLES[emitter.axis]), helpers)
 
 
 def _inner_address(emitter: _Emitter, name: str, slot: int) -> tuple[list[str], str]:

@@ -1,8 +1,9 @@
 /* Reductions down the columns of a grid: R6 and R7 with rows and columns in each other's place.
  *
- * A block of neighbouring columns is reduced at once, row by row, so that memory is read along its rows. The lanes of
- * R7 are visited in bit-reversed order: then the two lanes that a step of the tree joins are known one after the other,
- * and eight waiting lines hold what a tree over 256 lines would.
+ * A block of neighbouring columns is reduced at once, row by row, so that memory is read along its rows. A chunk of up
+ * to 256 rows has one row a lane. They are visited in bit-reversed order: then the two lanes that a step of the tree
+ * joins are known one after the other, and eight waiting lines hold what a tree over 256 lines would. A longer chunk is
+ * read from its first row to its last, which memory is fast at, and all its lanes are kept.
  */
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -13,10 +14,10 @@
 enum {
     LEVELS = 3,      /* rows, chunks, chunks of chunks: 2**42 rows */
     TREE_LINES = 9,  /* a waiting line for each step of the tree, and one for a value of a level above the rows */
-    MAX_COLUMNS = 512,
+    MAX_COLUMNS = 4096,
     MIN_COLUMNS = 32,
     VIEW_COLUMNS = 64,
-    TILE_BYTES = 48 << 10,
+    LINE_BYTES = 1200 << 10, /* lanes, waiting lines and tiles of a block: their lines are swept in order */
 };
 
 static const double PARALLEL_NS = 40000.0;
@@ -26,10 +27,13 @@ typedef struct column_sum column_sum;
 struct column_sum {
     /* Adds the values of a row to o, or stores them there if it is the first row of its lane. */
     void (*add)(column_sum *sum, uint64_t row, float *o, bool first);
+    /* Stores the sum of two rows; NULL where a row's values do not stay when the next one is made. */
+    void (*pair)(column_sum *sum, uint64_t a, uint64_t b, float *o);
     const nnk_isa *isa;
     size_t width;           /* values of a line */
     uint64_t count[LEVELS]; /* rows, chunks, chunks of chunks */
     float *waiting;         /* [level][TREE_LINES][width] */
+    float *lanes;           /* [NNK_REDUCE_LANES][width], for chunks with more rows than lanes */
 };
 
 static float *waiting_line(const column_sum *s, unsigned level, unsigned i) {
@@ -61,14 +65,28 @@ static void sum_tree(column_sum *s, unsigned level, uint64_t first, uint64_t n, 
         for (uint64_t i = lane; i < n; i += NNK_REDUCE_LANES) add_value(s, level, first + i, o, i == lane);
         return;
     }
+    bool is_pair = 2 * step == NNK_REDUCE_LANES || lane + 2 * step >= n;
+    if (is_pair && level == 0 && s->pair) { /* no more rows than lanes come here */
+        s->pair(s, first + lane, first + lane + step, o);
+        return;
+    }
     float *other = waiting_line(s, level, depth);
     sum_tree(s, level, first, n, lane, depth + 1, o);
     sum_tree(s, level, first, n, lane + step, depth + 1, other);
     add_lines(s->isa, o, other, s->width);
 }
 
+static void sum_long_chunk(column_sum *s, uint64_t first, uint64_t n, float *o) {
+    for (uint64_t i = 0; i < n; i++)
+        s->add(s, first + i, s->lanes + i % NNK_REDUCE_LANES * s->width, i < NNK_REDUCE_LANES);
+    for (size_t step = NNK_REDUCE_LANES / 2; step; step /= 2)
+        add_lines(s->isa, s->lanes, s->lanes + step * s->width, step * s->width);
+    memcpy(o, s->lanes, s->width * sizeof *o);
+}
+
 static void sum_level(column_sum *s, unsigned level, uint64_t first, uint64_t n, float *o) {
-    sum_tree(s, level, first, n, 0, 0, o);
+    if (level == 0 && n > NNK_REDUCE_LANES) sum_long_chunk(s, first, n, o);
+    else sum_tree(s, level, first, n, 0, 0, o);
 }
 
 static unsigned levels_of(uint64_t n, uint64_t count[LEVELS]) {
@@ -107,15 +125,20 @@ static void add_matrix_row(column_sum *s, uint64_t row, float *o, bool first) {
     else add_lines(s->isa, o, x, s->width);
 }
 
+static void add_matrix_rows(column_sum *s, uint64_t a, uint64_t b, float *o) {
+    const matrix_sum *m = (const matrix_sum *)(const void *)s;
+    s->isa->loops[NNK_OP_ADD][0](m->data + a * m->stride, m->data + b * m->stride, m->data, o, s->width);
+}
+
 void nnk_column_sum(const nnk_isa *isa, const float *data, uint64_t stride, uint64_t n, size_t width, float *o) {
-    float waiting[LEVELS * TREE_LINES * VIEW_COLUMNS];
+    float waiting[LEVELS * TREE_LINES * VIEW_COLUMNS], lanes[NNK_REDUCE_LANES * VIEW_COLUMNS];
     if (n == 0) {
         fill_bits(o, 0, width);
         return;
     }
     for (size_t j = 0; j < width; j += VIEW_COLUMNS) {
         size_t part = width - j < VIEW_COLUMNS ? width - j : VIEW_COLUMNS;
-        matrix_sum m = {{add_matrix_row, isa, part, {0}, waiting}, data + j, stride};
+        matrix_sum m = {{add_matrix_row, add_matrix_rows, isa, part, {0}, waiting, lanes}, data + j, stride};
         sum_rows(&m.sum, n, o + j);
     }
 }
@@ -209,6 +232,14 @@ static void add_grid_row(column_sum *s, uint64_t row, float *o, bool first) {
     }
 }
 
+/* The input that a reduction sums as it lies in memory, or NULL. */
+static const float *linear_input(const nnk_run *run, const nnk_pass *pass) {
+    const nnk_node *source = &run->plan->nodes[run->plan->nodes[pass->reduces[0]].src[0]];
+    if (pass->n_reduces != 1 || source->kind != NNK_NODE_INPUT) return NULL;
+    unsigned kind = run->plan->spec.views[source->index].kind;
+    return kind == NNK_VIEW_LINEAR || kind == NNK_VIEW_HEAD_GROUP ? nnk_in(run, source->index) : NULL;
+}
+
 static void reduce_pass(block *b, uint64_t rows) {
     nnk_context *ctx = b->ctx;
     unsigned n_sums = 0;
@@ -224,7 +255,16 @@ static void reduce_pass(block *b, uint64_t rows) {
         for (uint64_t row = 0; row < rows; row++) add_grid_row(&b->sum, row, NULL, true);
         return;
     }
-    sum_rows(&b->sum, rows, b->results);
+    const float *data = linear_input(ctx->run, b->pass);
+    if (data) {
+        uint64_t cols = ctx->run->cols;
+        matrix_sum m = {b->sum, data + b->r0 * cols + b->c0, cols};
+        m.sum.add = add_matrix_row;
+        m.sum.pair = add_matrix_rows;
+        sum_rows(&m.sum, rows, b->results);
+    } else {
+        sum_rows(&b->sum, rows, b->results);
+    }
     const float *x = b->results;
     for (unsigned i = 0; i < b->pass->n_reduces; i++) {
         if (!is_sum(ctx, b->pass->reduces[i])) continue;
@@ -270,14 +310,22 @@ static void run_block(block *b, uint64_t chunk) {
 
 typedef struct {
     const nnk_run *run;
-    unsigned max_sums, levels;
+    unsigned max_sums;
     atomic_bool started; /* some thread had the memory to work */
 } column_work;
+
+static bool is_long(const nnk_run *run) { return run->rows > NNK_REDUCE_LANES; }
+
+/* Lines that the sums of a block need. */
+static size_t lines_of(const nnk_run *run) {
+    uint64_t count[LEVELS];
+    return (size_t)levels_of(run->rows, count) * TREE_LINES + (is_long(run) ? NNK_REDUCE_LANES : 0);
+}
 
 static void work_columns(void *arg, nnk_job *job) {
     column_work *work = arg;
     const nnk_run *run = work->run;
-    size_t line = (size_t)work->max_sums * run->tile, lines = (size_t)work->levels * TREE_LINES + 1;
+    size_t line = (size_t)work->max_sums * run->tile, lines = lines_of(run) + 1;
     float *memory = malloc((lines * line + 1) * sizeof *memory);
     nnk_context ctx;
     if (!memory || !nnk_context_init(&ctx, run)) {
@@ -288,7 +336,8 @@ static void work_columns(void *arg, nnk_job *job) {
     uint64_t blocks = (run->cols + run->tile - 1) / run->tile;
     for (uint64_t item; nnk_job_next(job, &item);) {
         uint64_t chunk = item / blocks, c0 = item % blocks * run->tile;
-        block b = {.sum = {.add = add_grid_row, .isa = run->isa, .waiting = memory + line}, .ctx = &ctx, .c0 = c0,
+        block b = {.sum = {.add = add_grid_row, .isa = run->isa, .lanes = memory + line,
+                           .waiting = memory + line + (is_long(run) ? NNK_REDUCE_LANES * line : 0)}, .ctx = &ctx, .c0 = c0,
                    .r0 = chunk * NNK_REDUCE_CHUNK, .results = memory};
         b.nc = run->cols - c0 < run->tile ? (size_t)(run->cols - c0) : run->tile;
         run_block(&b, chunk);
@@ -306,12 +355,6 @@ int nnk_run_columns(nnk_run *run) {
     if (run->cols == 0 || (run->rows == 0 && !run->vector_out)) return NNK_OK;
     double total = p->cost * (double)run->rows * (double)run->cols * run->schedule->n_passes;
     unsigned threads = total < PARALLEL_NS ? 1 : run->threads;
-    run->tile = MAX_COLUMNS;
-    while (run->tile > MIN_COLUMNS && (run->schedule->n_tile_bufs * run->tile * sizeof(float) > TILE_BYTES ||
-                                       run->tile / 2 >= run->cols ||
-                                       (threads > 1 && run->tile * 2 * threads > run->cols * run->chunks)))
-        run->tile /= 2;
-    run->block_rows = run->tile; /* the room of a line value: one value a column */
     column_work work = {.run = run};
     for (unsigned n = 0; n < run->schedule->n_passes; n++) {
         const nnk_pass *pass = &run->schedule->passes[n];
@@ -319,8 +362,13 @@ int nnk_run_columns(nnk_run *run) {
         for (unsigned i = 0; i < pass->n_reduces; i++) sums += p->nodes[pass->reduces[i]].op == NNK_OP_COL_SUM;
         if (sums > work.max_sums) work.max_sums = sums;
     }
-    uint64_t count[LEVELS];
-    work.levels = levels_of(run->rows, count);
+    size_t lines = lines_of(run) * work.max_sums + run->schedule->n_tile_bufs;
+    run->tile = MAX_COLUMNS;
+    while (run->tile > MIN_COLUMNS &&
+           (lines * run->tile * sizeof(float) > LINE_BYTES || run->tile / 2 >= run->cols ||
+            (threads > 1 && run->tile * 2 * threads > run->cols * run->chunks)))
+        run->tile /= 2;
+    run->block_rows = run->tile; /* the room of a line value: one value a column */
     nnk_job_run(work_columns, &work, (run->cols + run->tile - 1) / run->tile * run->chunks, threads);
     if (!atomic_load(&work.started)) return nnk_fail(run->fault, NNK_NO_MEMORY, "Out of memory for column buffers");
     return NNK_OK;

@@ -79,38 +79,44 @@ FN uint nn_soft_rsqrt(uint u){
 }
 float nn_div(float a,float b){return U2F(nn_soft_div(F2U(a),F2U(b)));}
 float nn_rsqrt(float a){return U2F(nn_soft_rsqrt(F2U(a)));}
-shared uint lanes[2][8][256];
-#define LANE(level,line,lane) lanes[level][line][lane]
+shared uint lanes[2][256u*8u];
+uint shift;
+#define LANE(level,line,lane) lanes[level][((lane)>>shift)*256u+((line)<<shift)+((lane)&((1u<<shift)-1u))]
 uint tree_sum(uint level, uint line, uint t, uint width){
-  for(uint s=128u;s>=32u;s>>=1)
-    for(uint j=t;j<s&&j+s<width;j+=32u) LANE(level,line,j)=F2U(U2F(LANE(level,line,j))+U2F(LANE(level,line,j+s)));
+  uint threads=1u<<shift;
+  for(uint s=4u*threads;s>=threads;s>>=1)
+    for(uint j=t;j<s&&j+s<width;j+=threads) LANE(level,line,j)=F2U(U2F(LANE(level,line,j))+U2F(LANE(level,line,j+s)));
   barrier();
-  for(uint s=16u;s>0u;s>>=1){
+  for(uint s=threads/2u;s>0u;s>>=1){
     if(s<width){
       if(t<s&&t+s<width) LANE(level,line,t)=F2U(U2F(LANE(level,line,t))+U2F(LANE(level,line,t+s)));
       barrier();
     }
   }
-  uint result=LANE(level,line,0);
+  uint result=LANE(level,line,0u);
   barrier();
   return result;
 }
 void main(){
   uint count=W(0), cols=W(1), rows=W(2), vector_out=W(3);
-  uint t=gl_LocalInvocationID.x%32u, line=gl_LocalInvocationID.x/32u;
   if(count==0u&&vector_out!=1u) return;
   uint chunks_out=vector_out==2u?(cols-1u)/16384u+1u:1u;
-  uint items=rows*chunks_out, groups=items/8u+min(items%8u,1u);
+  uint span=vector_out==2u?min(cols,16384u):cols;
+  shift=0u;
+  while((1u<<shift)<32u&&(8u<<shift)<span) shift++;
+  uint threads=1u<<shift, lines=256u>>shift;
+  uint t=gl_LocalInvocationID.x&(threads-1u), line=gl_LocalInvocationID.x>>shift;
+  uint items=rows*chunks_out, groups=items/lines+min(items%lines,1u);
   for(uint group=gl_WorkGroupID.x;group<groups;group+=gl_NumWorkGroups.x){
-    uint item=min(group*8u+line,items-1u);
+    uint item=min(group*lines+line,items-1u);
     uint row=item/chunks_out, start=(item%chunks_out)*16384u;
-    uint span=vector_out==2u?min(cols,16384u):cols, extent=min(cols-start,span);
+    uint extent=min(cols-start,span);
     uint s0;
     {
       uint chunks=span==0u?0u:(span-1u)/16384u+1u, top=0x80000000u, total=span==0u?0u:0x80000000u;
       for(uint chunk=0u;chunk<chunks;chunk++){
         uint first=chunk*16384u, length=min(span-first,16384u), end=min(extent-first,length);
-        for(uint lane=t;lane<min(length,256u);lane+=32u){
+        for(uint lane=t;lane<min(length,256u);lane+=threads){
           uint acc=0x80000000u;
           for(uint j=lane;j<end;j+=256u){
             uint col=start+first+j;
@@ -123,7 +129,7 @@ void main(){
         total=tree_sum(0u,line,t,length);
         if(chunks>1u){
           uint lane=chunk%256u, group=chunk%16384u;
-          if(t==lane%32u)
+          if(t==lane%threads)
             LANE(1,line,lane)=group<256u?total:F2U(U2F(LANE(1,line,lane))+U2F(total));
           if(chunk==chunks-1u||group==16384u-1u){
             total=tree_sum(1u,line,t,group+1u);
@@ -144,7 +150,7 @@ void main(){
       uint chunks=span==0u?0u:(span-1u)/16384u+1u, top=0x80000000u, total=span==0u?0u:0x80000000u;
       for(uint chunk=0u;chunk<chunks;chunk++){
         uint first=chunk*16384u, length=min(span-first,16384u), end=min(extent-first,length);
-        for(uint lane=t;lane<min(length,256u);lane+=32u){
+        for(uint lane=t;lane<min(length,256u);lane+=threads){
           uint acc=0x80000000u;
           for(uint j=lane;j<end;j+=256u){
             uint col=start+first+j;
@@ -159,7 +165,7 @@ void main(){
         total=tree_sum(0u,line,t,length);
         if(chunks>1u){
           uint lane=chunk%256u, group=chunk%16384u;
-          if(t==lane%32u)
+          if(t==lane%threads)
             LANE(1,line,lane)=group<256u?total:F2U(U2F(LANE(1,line,lane))+U2F(total));
           if(chunk==chunks-1u||group==16384u-1u){
             total=tree_sum(1u,line,t,group+1u);
@@ -178,8 +184,8 @@ void main(){
     float v6=(v5)+(U2F(W(6)));
     float v7=nn_rsqrt(v6);
     uint limit=vector_out!=0u?1u:cols;
-    if(group*8u+line>=items) limit=0u;
-    for(uint col=t;col<limit;col+=32u){
+    if(group*lines+line>=items) limit=0u;
+    for(uint col=t;col<limit;col+=threads){
       uint i=row*cols+col, at=vector_out!=0u?item:i;
       float x0=U2F(b0.d[i]);
       float x1=U2F(b1.d[col]);
@@ -188,7 +194,7 @@ void main(){
       float v9=(v8)*(x1);
       float v10=(v9)+(x1);
       o0.d[at]=nn_canon(F2U(v10));
-      if(limit-col<=32u) break;
+      if(limit-col<=threads) break;
     }
     if(groups-group<=gl_NumWorkGroups.x) break;
   }

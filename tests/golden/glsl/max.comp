@@ -21,54 +21,60 @@ FN uint nn_canon(uint u){return SEL((u&0x7fffffffu)>0x7f800000u,QNAN,u);}
 FN int nn_key(uint u){int i=INT(u);return i^((i>>31)&0x7fffffff);}
 FN uint nn_isnan(uint u){return SEL((u&0x7fffffffu)>0x7f800000u,1u,0u);}
 FN uint nn_max(uint a,uint b){uint m=SEL(nn_key(a)>=nn_key(b),a,b);return SEL((nn_isnan(a)|nn_isnan(b))!=0u,QNAN,m);}
-shared uint lanes[1][8][256];
-#define LANE(level,line,lane) lanes[level][line][lane]
+shared uint lanes[1][256u*8u];
+uint shift;
+#define LANE(level,line,lane) lanes[level][((lane)>>shift)*256u+((line)<<shift)+((lane)&((1u<<shift)-1u))]
 uint tree_max(uint level, uint line, uint t, uint width){
-  for(uint s=128u;s>=32u;s>>=1)
-    for(uint j=t;j<s&&j+s<width;j+=32u) LANE(level,line,j)=nn_max(LANE(level,line,j),LANE(level,line,j+s));
+  uint threads=1u<<shift;
+  for(uint s=4u*threads;s>=threads;s>>=1)
+    for(uint j=t;j<s&&j+s<width;j+=threads) LANE(level,line,j)=nn_max(LANE(level,line,j),LANE(level,line,j+s));
   barrier();
-  for(uint s=16u;s>0u;s>>=1){
+  for(uint s=threads/2u;s>0u;s>>=1){
     if(s<width){
       if(t<s&&t+s<width) LANE(level,line,t)=nn_max(LANE(level,line,t),LANE(level,line,t+s));
       barrier();
     }
   }
-  uint result=LANE(level,line,0);
+  uint result=LANE(level,line,0u);
   barrier();
   return result;
 }
 void main(){
   uint count=W(0), cols=W(1), rows=W(2), vector_out=W(3);
-  uint t=gl_LocalInvocationID.x%32u, line=gl_LocalInvocationID.x/32u;
   if(count==0u&&vector_out!=1u) return;
   uint chunks_out=vector_out==2u?(cols-1u)/16384u+1u:1u;
-  uint items=rows*chunks_out, groups=items/8u+min(items%8u,1u);
+  uint span=vector_out==2u?min(cols,16384u):cols;
+  shift=0u;
+  while((1u<<shift)<32u&&(8u<<shift)<span) shift++;
+  uint threads=1u<<shift, lines=256u>>shift;
+  uint t=gl_LocalInvocationID.x&(threads-1u), line=gl_LocalInvocationID.x>>shift;
+  uint items=rows*chunks_out, groups=items/lines+min(items%lines,1u);
   for(uint group=gl_WorkGroupID.x;group<groups;group+=gl_NumWorkGroups.x){
-    uint item=min(group*8u+line,items-1u);
+    uint item=min(group*lines+line,items-1u);
     uint row=item/chunks_out, start=(item%chunks_out)*16384u;
-    uint span=vector_out==2u?min(cols,16384u):cols, extent=min(cols-start,span);
+    uint extent=min(cols-start,span);
     uint s1;
     {
       uint acc=0xff800000u;
-      for(uint j=t;j<extent;j+=32u){
+      for(uint j=t;j<extent;j+=threads){
         uint col=start+j;
         uint i=row*cols+col;
         float x0=U2F(b0.d[i]);
         float x1=U2F(b1.d[col]);
         float v0=(x0)*(x1);
         acc=nn_max(acc,F2U(v0));
-        if(extent-j<=32u) break;
+        if(extent-j<=threads) break;
       }
       LANE(0,line,t)=acc;
-      s1=tree_max(0u,line,t,min(span,32u));
+      s1=tree_max(0u,line,t,min(span,threads));
     }
     float v1=U2F(s1);
     uint limit=vector_out!=0u?1u:cols;
-    if(group*8u+line>=items) limit=0u;
-    for(uint col=t;col<limit;col+=32u){
+    if(group*lines+line>=items) limit=0u;
+    for(uint col=t;col<limit;col+=threads){
       uint i=row*cols+col, at=vector_out!=0u?item:i;
       o0.d[at]=nn_canon(F2U(v1));
-      if(limit-col<=32u) break;
+      if(limit-col<=threads) break;
     }
     if(groups-group<=gl_NumWorkGroups.x) break;
   }

@@ -79,7 +79,7 @@ def test_heads_of_forms():
 
 
 @pytest.mark.parametrize(("spec", "vector_out", "count", "groups"), [
-    (REDUCE, 0, 40000 * 20, 5000), (REDUCE, VECTOR_OUT, 40000, 5000), (REDUCE, CHUNKS_OUT, 40000, 5000),
+    (REDUCE, 0, 40000 * 20, 625), (REDUCE, VECTOR_OUT, 40000, 625), (REDUCE, CHUNKS_OUT, 40000, 625),
     (COLUMNS, 0, 40000 * 20, 3), (COLUMNS, VECTOR_OUT, 20, 3), (COLUMNS, CHUNKS_OUT, 60, 8)])
 def test_results_of_a_line(spec, vector_out, count, groups):
     launch = Launch(40000, 20, ((),), vector_out=vector_out)
@@ -171,9 +171,13 @@ def test_groups_of_elementwise(rows, cols, groups):
     assert group_count_of(kernel_meta_of(ELEMENTWISE), Launch(rows, cols, ((),))) == groups
 
 
-@pytest.mark.parametrize(("rows", "groups"), [(1, 1), (8, 1), (9, 2), (80, 10)])
-def test_groups_of_reduce(rows, groups):
-    assert group_count_of(kernel_meta_of(REDUCE), Launch(rows, 5, ((),))) == groups
+@pytest.mark.parametrize(("rows", "cols", "groups"), [
+    (1, 1, 1), (256, 8, 1), (257, 8, 2), (128, 9, 1), (129, 16, 2), (8, 129, 1), (8, 256, 1), (9, 256, 2),
+    (80, 100000, 10)])
+def test_groups_of_reduce(rows, cols, groups):
+    """A line has a thread for eight lanes, up to 32 of them."""
+    assert group_count_of(kernel_meta_of(REDUCE), Launch(rows, cols, ((),))) == groups
+    assert group_count_of(kernel_meta_of(COLUMNS), Launch(cols, rows, ((),))) == groups
 
 
 @pytest.mark.parametrize(("rows", "cols", "batch", "groups"), [
@@ -239,12 +243,12 @@ def test_parts_of_k():
 
 
 def test_loops_count_the_rounds_of_a_capped_grid():
-    launch = Launch(8 * 100, 32, ((),))
+    launch = Launch(8 * 100, 250, ((),))
     meta = kernel_meta_of(REDUCE)
     assert group_count_of(meta, launch) == 100
-    one = loop_count_of(meta, launch, 100) - 1
-    assert loop_count_of(meta, launch, 50) - 1 == 2 * one
-    assert loop_count_of(meta, launch, 33) - 1 == 4 * one
+    one = loop_count_of(meta, launch, 100) - 7
+    assert loop_count_of(meta, launch, 50) - 7 == 2 * one
+    assert loop_count_of(meta, launch, 33) - 7 == 4 * one
     assert loop_count_of(kernel_meta_of(ELEMENTWISE), Launch(1, 1024 * 9, ((),)), 3) == 1 + 3 * 6
 
 

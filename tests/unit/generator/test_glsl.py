@@ -221,8 +221,8 @@ def test_reduce_views_that_nothing_reads():
 
 def test_neighbouring_threads_take_neighbouring_columns():
     main = check(spec_of(("col_sum", arg("input")))).split("void main")[1]
-    assert "line=gl_LocalInvocationID.x%8u" in main
-    assert "line=gl_LocalInvocationID.x/32u" in emit(spec_of(("row_sum", arg("input"))))
+    assert "line=gl_LocalInvocationID.x%lines" in main
+    assert "line=gl_LocalInvocationID.x>>shift" in emit(spec_of(("row_sum", arg("input"))))
 
 
 def test_labels_never_leave_their_table():
