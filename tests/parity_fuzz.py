@@ -28,8 +28,11 @@ from nnk.errors import ExprError
 from nnk.expr import meta as meta_module
 from nnk.expr.canonical import canonicalise
 from nnk.expr.meta import (
+    DISPATCH_SIGNATURE,
+    KernelMeta,
     Launch,
     group_count_of,
+    index_slots_of,
     kernel_meta_of,
     loop_count_of,
     out_count_of,
@@ -40,7 +43,7 @@ from nnk.expr.spec import ExprSpec
 from nnk.expr.spec_rules import validate
 from nnk.generator.compile import compile_kernel
 from nnk.numerics import VARIANTS
-from tests import fitting, fold_fitting, strategies
+from tests import fitting, fold_fitting, half_storage, strategies
 from tests.oracle import evaluate
 from tests.oracle import specrules as rules
 from tests.strategies import Case
@@ -54,6 +57,9 @@ LAUNCHES, BUDGET, LARGE_BUDGET, LARGE_EVERY = 4, 30_000, 600_000, 40
 #: How often a spec has each form, relative to the others.
 FORM_WEIGHTS = {"elementwise": 5, "reduce": 3, "columns": 3, "matmul": 4, "reduce a matmul": 1,
                 "columns of a matmul": 1, "fold": 3}
+
+#: One spec of so many has launches with halves among its inputs and outputs.
+HALVES_EVERY = 4
 
 #: What an output holds before a launch, and how much of it lies behind the last element that may be written.
 UNWRITTEN, GUARD = 0xC0E80000, 67
@@ -74,7 +80,7 @@ class Mismatch(AssertionError):
 
 
 class Sample(NamedTuple):
-    """A spec and its launches."""
+    """A spec and its launches. Where one stores halves, all may: one kernel serves every mix."""
 
     spec: ExprSpec
     cases: list[Case]
@@ -100,9 +106,25 @@ def _budget(rand: Random) -> int:
     return LARGE_BUDGET if rand.randrange(LARGE_EVERY) == 0 else BUDGET
 
 
+def _with_halves(rand: Random, case: Case) -> Case:
+    """The case with some of its slots stored as halves, and inputs that these can hold."""
+    halves = half_storage.draw(rand, len(case.inputs), index_slots_of(case.spec))
+    inputs = half_storage.exact(rand, case.inputs, halves)
+    return case._replace(inputs=inputs, launch=dataclasses.replace(case.launch, halves=halves))
+
+
 def sample(seed: int, index: int, launches: int = LAUNCHES) -> Sample:
     """The sample of this number."""
     rand = Random(f"{seed}:{index}")
+    drawn = _plain_sample(rand, launches)
+    reduced = any(view.kind in (*rules.ROW_VIEWS, *rules.COL_VIEWS, *rules.GROUPED_VIEWS) for view in drawn.spec.views)
+    # Folds and views that reduce are float32 throughout.
+    if rand.randrange(HALVES_EVERY) == 0 and drawn.spec.fold is None and not reduced:
+        return Sample(drawn.spec, [_with_halves(rand, case) for case in drawn.cases])
+    return drawn
+
+
+def _plain_sample(rand: Random, launches: int) -> Sample:
     form = rand.choices(tuple(FORM_WEIGHTS), tuple(FORM_WEIGHTS.values()))[0]
     if form == "fold":
         fold = fold_fitting.random_fold_spec(rand)
@@ -125,8 +147,21 @@ def _canonical(case: Case) -> Case:
     return case._replace(spec=spec, launch=dataclasses.replace(case.launch, const_bits=spec.const_bits))
 
 
-def _guarded(count: int) -> Words:
-    return np.full(count + GUARD, UNWRITTEN, np.uint32)
+def _meta(case: Case) -> KernelMeta:
+    """The meta data of the kernel that runs a case."""
+    return kernel_meta_of(case.spec, _prec_sig(case))
+
+
+def _prec_sig(case: Case) -> int:
+    return DISPATCH_SIGNATURE if any(case.launch.halves) else 0
+
+
+def _guarded(case: Case) -> list[Words]:
+    """Output buffers of a case, with room behind their last elements."""
+    meta = _meta(case)
+    count = out_count_of(meta, case.launch)
+    words = -(-count // 2) if half_storage.is_half(case.launch.halves) else count
+    return [np.full(words + GUARD, UNWRITTEN, np.uint32) for _ in range(meta.n_outputs)]
 
 
 @contextmanager
@@ -168,28 +203,27 @@ class Fuzzer:
 
     def run_cpu(self, case: Case, rand: Random) -> list[Words]:
         """The outputs of the CPU engine, guards included."""
-        meta = kernel_meta_of(case.spec)
-        outputs = [_guarded(out_count_of(meta, case.launch)) for _ in range(meta.n_outputs)]
+        meta, outputs = _meta(case), _guarded(case)
+        inputs = half_storage.stored(case.inputs, case.launch.halves)
         cpu.set_isa(rand.choice(cpu.isas()))
         try:
-            cpu.Program(case.spec, meta).run(pack_words(meta, case.launch), case.inputs, outputs,
-                                             rand.choice((1, 2, 3, 8)))
+            cpu.Program(case.spec, meta).run(pack_words(meta, case.launch), inputs, outputs, rand.choice((1, 2, 3, 8)))
         finally:
             cpu.set_isa(cpu.isas()[-1])
         self.counts["launches on the CPU"] += 1
         return outputs
 
-    def build(self, spec: ExprSpec) -> Any:
-        """The built kernel of a canonical spec."""
-        module = compile_kernel(spec, "fuzz", 0, VARIANTS.get(config.get("tier"), ""))
+    def build(self, case: Case) -> Any:
+        """The built kernel of a case with a canonical spec."""
+        module = compile_kernel(case.spec, "fuzz", _prec_sig(case), VARIANTS.get(config.get("tier"), ""))
         if self.spirv_val:
             check_module(module)
             self.counts["modules through spirv-val"] += 1
-        return self.device.build_kernel(module, kernel_meta_of(spec))
+        return self.device.build_kernel(module, _meta(case))
 
     def groups_of(self, case: Case, rand: Random) -> int:
         """A number of workgroups for the launch, 0 if the driver would cut its loops with any."""
-        meta = kernel_meta_of(case.spec)
+        meta = _meta(case)
         most = min(group_count_of(meta, case.launch), self._groups)
         groups = max(rand.choice((most, most, most // 2, most // 7, rand.randrange(most + 1))), 1)
         for count in (groups, most):
@@ -199,16 +233,15 @@ class Fuzzer:
 
     def run_vulkan(self, kernel: Any, case: Case, groups: int) -> list[Words]:
         """The outputs of the device, guards included."""
-        meta = kernel_meta_of(case.spec)
         inputs: list[Any] = []
         outputs: list[Any] = []
-        for buffers, arrays in ((inputs, case.inputs),
-                                (outputs, [_guarded(out_count_of(meta, case.launch)) for _ in range(meta.n_outputs)])):
+        for buffers, arrays in ((inputs, half_storage.stored(case.inputs, case.launch.halves)),
+                                (outputs, _guarded(case))):
             for array in arrays:
                 buffers.append(self.device.allocate(array.nbytes, host_write=True))
                 if array.nbytes:
                     self.device.upload(buffers[-1], np.ascontiguousarray(array).view(np.uint8))
-        self.device.dispatch(kernel, inputs, outputs, pack_words(meta, case.launch), groups)
+        self.device.dispatch(kernel, inputs, outputs, pack_words(_meta(case), case.launch), groups)
         self.counts["launches on Vulkan"] += 1
         return [np.frombuffer(self.device.download(output), np.uint32) for output in outputs]
 
@@ -217,7 +250,7 @@ class Fuzzer:
     def check(self, case: Case, rand: Random, kernel: Any = None) -> None:
         """Compare the engines with the oracle on one launch."""
         with np.errstate(all="ignore"):
-            expected = [np.ascontiguousarray(want).view(np.uint32)
+            expected = [half_storage.expected(want, case.launch.halves)
                         for want in evaluate.evaluate(case.spec, case.launch, case.inputs)]
         canonical = _canonical(case)
         _compare("CPU engine", expected, self.run_cpu(canonical, rand), case)
@@ -241,32 +274,33 @@ class Fuzzer:
         rand = Random(f"{seed}:{index}:run")
         with ExitStack() as stack:
             stack.enter_context(local_size(rand.choice(LOCAL_SIZES)))
-            canonical = canonicalise(drawn.spec)
-            form = kernel_meta_of(canonical).form
-            self.counts[f"specs of the form {form}"] += 1
+            first = _canonical(drawn.cases[0])
+            self.counts[f"specs of the form {_meta(first).form}"] += 1
+            self.counts["specs with halves"] += _prec_sig(first) != 0
             self.counts["specs"] += 1
-            kernel = None if self.device is None else self.build(canonical)
+            kernel = None if self.device is None else self.build(first)
             for case in drawn.cases:
                 self.check(case, rand, kernel)
 
     def check_alone(self, case: Case) -> None:
         """Compare the engines on one launch, with a kernel of its own."""
         rand = Random(0)
-        kernel = None if self.device is None else self.build(canonicalise(case.spec))
+        kernel = None if self.device is None else self.build(_canonical(case))
         for _ in range(3):
             self.check(case, rand, kernel)
 
 
 def _compare(who: str, expected: list[Words], found: list[Words], case: Case) -> None:
     for output, (want, got) in enumerate(zip(expected, found, strict=True)):
-        size = want.size
+        got = got.view(want.dtype)
+        size, untouched = want.size, np.full(GUARD + 1, UNWRITTEN, np.uint32).view(want.dtype)
         different = np.flatnonzero(want != got[:size])
         where = f"{case.launch.rows} x {case.launch.cols}, k {case.launch.mm_k}, batch {case.launch.mm_batch}"
         if different.size:
             at = int(different[0])
             raise Mismatch(f"{who}, output {output} at {where}: {different.size} of {size} elements differ; the first "
                            f"at {at}: oracle 0x{int(want[at]):08x}, found 0x{int(got[at]):08x}", case)
-        if (got[size:] != UNWRITTEN).any():
+        if (got[size:] != untouched[-(got.size - size):]).any():
             raise Mismatch(f"{who}, output {output} at {where}: memory behind the output was written", case)
 
 
@@ -334,6 +368,6 @@ def load(path: Path) -> Case:
         launch = json.loads(str(file["launch"]))
         inputs = [file[f"input{slot}"] for slot in range(len(spec.views))]
     launch["view_params"] = tuple(tuple(words) for words in launch["view_params"])
-    for name in ("const_bits", "rparam_bits"):
+    for name in ("const_bits", "rparam_bits", "halves"):
         launch[name] = tuple(launch[name])
     return Case(spec, Launch(**launch), inputs)

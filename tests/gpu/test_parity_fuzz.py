@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import struct
 import subprocess
 import sys
@@ -12,13 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nnk import ops
 from nnk._fast import cpu
 from nnk.expr.meta import reduce_axis_of
 from nnk.expr.spec import ExprSpec, Instr, Operand, ViewSpec
 from nnk.vk import instance
 from nnk.vk.device import Device
-from tests import ROOT, fitting, parity_fuzz, strategies
+from tests import ROOT, fitting, half_storage, parity_fuzz, strategies
 from tests.oracle import specrules as rules
 from tests.parity_fuzz import Fuzzer, Mismatch
 
@@ -50,7 +50,7 @@ def test_samples_cover_the_format() -> None:
     launches = [case.launch for drawn in samples for case in drawn.cases]
     assert {view.kind for spec in specs for view in spec.views} >= set(rules.VIEW_KINDS)
     run = {instr.op for spec in specs for instr in spec.instrs}
-    assert run >= {op.code for op in ops.OPS}
+    assert run >= {op.code for op in strategies.OPS} | set(rules.REDUCES)
     kinds = {operand.kind for spec in specs for instr in spec.instrs for operand in (instr.a, instr.b, instr.c)}
     assert kinds == set(rules.OPERAND_KINDS) - {rules.VEC_STATE}
     reduced = {(reduce_axis_of(spec), spec.matmul is not None) for spec in specs}
@@ -63,10 +63,40 @@ def test_samples_cover_the_format() -> None:
     folds = [case.spec.fold for drawn in samples for case in drawn.cases if case.spec.fold is not None]
     assert {(fold.matmul is not None, fold.vecacc is not None) for fold in folds} == {
         (product, vector) for product in (False, True) for vector in (False, True)}
-    assert max(fold.k for fold in folds) > 1000
+    assert max(fold.k for fold in folds) >= 1000
     assert max(fold.vec_state_len for fold in folds) > 200
     assert any(spec.matmul and spec.matmul.a_input == spec.matmul.b_input for spec in specs)
     assert any(launch.vector_out for launch in launches)
+    mixes = [(case.launch.halves, len(case.inputs)) for drawn in samples for case in drawn.cases
+             if any(case.launch.halves)]
+    assert len(mixes) > 20
+    for slots in (range(16), [half_storage.OUTPUT_BIT]):
+        assert {half_storage.halves_of(halves, bit) for halves, inputs in mixes for bit in slots
+                if bit < inputs or bit == half_storage.OUTPUT_BIT} == {0, 1, 2}
+
+
+def test_halves_are_rounded_once_to_the_nearest() -> None:
+    """Against exact fractions: the two neighbours of a value, and the even one in the middle."""
+    words = np.array([*strategies.SPECIAL_BITS, *strategies.EDGE_BITS, *range(0x33000000, 0x48000000, 0x1234567)],
+                     np.uint32)
+    values = words.view(np.float32)
+    for kind, (name, nan) in {1: ("float16", 0x7E00), 2: ("bfloat16", 0x7FC0)}.items():
+        every = np.arange(65536, dtype=np.uint32).astype(np.uint16)
+        table = half_storage.widen(every, kind)
+        finite = sorted((float(value), int(bits)) for value, bits in zip(table, every, strict=True)
+                        if np.isfinite(value) and bits != 0x8000)
+        top = finite[-1][0] + (finite[-1][0] - finite[-2][0]) / 2
+        for value, bits in zip(values, half_storage.narrow(values, kind), strict=True):
+            if np.isnan(value):
+                assert bits == nan
+            elif abs(float(value)) >= top:
+                assert half_storage.widen(np.array([bits], np.uint16), kind)[0] == np.sign(value) * np.inf, name
+            else:
+                at = bisect.bisect_left(finite, (float(value), 0))
+                near = finite[max(at - 1, 0):at + 1]
+                best = min(near, key=lambda pair, v=float(value): (abs(pair[0] - v), pair[1] & 1))
+                assert half_storage.widen(np.array([bits], np.uint16), kind)[0] == best[0], (name, value)
+                assert bits >> 15 == np.signbit(value)
 
 
 def relu_plus(extra: int) -> strategies.Case:

@@ -13,6 +13,7 @@ from nnk.errors import LimitError, UnsupportedOpError
 from nnk.expr import meta as rules
 from nnk.expr.meta import (
     CHUNKS_OUT,
+    DISPATCH_SIGNATURE,
     VECTOR_OUT,
     KernelMeta,
     Launch,
@@ -258,3 +259,10 @@ def test_meta_of_a_real_graph(cpu):
     assert isinstance(meta, KernelMeta)
     assert (meta.form, meta.n_inputs, meta.n_outputs, meta.const_count, meta.rparam_count) == ("reduce", 1, 1, 0, 3)
     assert meta.reduce_count == 2
+
+
+@pytest.mark.parametrize(("prec_sig", "slots"), [(DISPATCH_SIGNATURE, ""), (0, "uf")])
+def test_folds_are_float32_throughout(prec_sig, slots):
+    assert kernel_meta_of(folds.row_max(8)).form == "fold"
+    with pytest.raises(UnsupportedOpError, match="Expected float32 for all inputs and the output of a fold"):
+        kernel_meta_of(folds.row_max(8), prec_sig, slots)
