@@ -90,6 +90,18 @@ if TYPE_CHECKING:
     from nnk.expr.functions import reduce_sum as sum
     from nnk.expr.functions import rint as round
     from nnk.expr.node import Tensor
+    from nnk.expr.operators import (
+        add,
+        divide,
+        equal,
+        greater,
+        greater_equal,
+        less,
+        less_equal,
+        multiply,
+        not_equal,
+        subtract,
+    )
     from nnk.expr.statistics import reduce_all as all
     from nnk.expr.statistics import reduce_any as any
     from nnk.expr.statistics import std, var
@@ -101,6 +113,7 @@ __all__ = [
     "Tensor",
     "__version__",
     "absolute",
+    "add",
     "all",
     "amax",
     "amin",
@@ -119,7 +132,9 @@ __all__ = [
     "cos",
     "devices",
     "digest",
+    "divide",
     "engine",
+    "equal",
     "erf",
     "eval",
     "exp",
@@ -131,6 +146,8 @@ __all__ = [
     "floor_divide",
     "fmod",
     "gelu",
+    "greater",
+    "greater_equal",
     "invert",
     "isfinite",
     "isinf",
@@ -138,6 +155,8 @@ __all__ = [
     "kvrecord",
     "layer_norm",
     "left_shift",
+    "less",
+    "less_equal",
     "log",
     "log1p",
     "log2",
@@ -152,7 +171,9 @@ __all__ = [
     "min",
     "minimum",
     "model_warmup",
+    "multiply",
     "negative",
+    "not_equal",
     "power",
     "reciprocal",
     "record",
@@ -171,6 +192,7 @@ __all__ = [
     "sqrt",
     "square",
     "std",
+    "subtract",
     "sum",
     "take",
     "tanh",
@@ -189,6 +211,9 @@ _SOURCES: dict[str, tuple[str, str]] = {
         "layer_norm", "left_shift", "log", "log1p", "log2", "logical_and", "logical_not", "logical_or", "logical_xor",
         "matmul", "maximum", "mean", "minimum", "negative", "power", "reciprocal", "relu", "remainder", "right_shift",
         "rms_norm", "rsqrt", "sigmoid", "sign", "silu", "sin", "softmax", "sqrt", "square", "tanh", "trunc", "where")},
+    **{name: ("nnk.expr.operators", name) for name in (
+        "add", "divide", "equal", "greater", "greater_equal", "less", "less_equal", "multiply", "not_equal",
+        "subtract")},
     **{name: ("nnk.expr.functions", f"reduce_{name}") for name in ("max", "min", "sum")},
     **{f"a{name}": ("nnk.expr.functions", f"reduce_{name}") for name in ("max", "min")},
     **{name: ("nnk.expr.statistics", f"reduce_{name}") for name in ("all", "any")},

@@ -2,10 +2,11 @@
 
 A call is one function over tensors of some shapes, dtypes and strides, or over such a tensor and a scalar. The rule of
 a call says how its result is compared: ``exact`` has NumPy's bits; ``zeros`` has them but for the sign of a zero, which
-NumPy leaves open; ``moved`` has them but for the payload of a NaN, which may come through; ``flag`` has NumPy's truth
-values; ``ulps`` is within the bound of docs/numerics.md of NumPy's float64 result; ``contract`` has the bits of the
-slow oracle, because NumPy's order of a sum is its own. Shape and dtype are NumPy's in each, a NaN that was computed is
-the one NaN.
+NumPy leaves open; ``moved`` has them but for the payload of a NaN, which may come through; ``passed`` too, of functions
+that need not compute; ``flag`` has NumPy's truth values; ``cast`` converts a dtype, with NumPy's bits but for those of
+a NaN; ``ulps`` is within the bound of docs/numerics.md of NumPy's float64 result; ``contract`` has the bits of the slow
+oracle, because NumPy's order of a sum is its own. Shape and dtype are NumPy's in each, without the dtypes that tensors
+cannot have; a NaN that was computed is the one NaN.
 """
 
 from __future__ import annotations
@@ -29,12 +30,14 @@ from tests.oracle import tensors as oracle
 Array = np.ndarray[Any, Any]
 Function = Callable[..., Any]
 
-#: Dtypes that functions compute with, and those that views move.
-DTYPES = ("float32",)
-MOVED_DTYPES = ("float32", "int32")
+#: Dtypes that the functions of real numbers are called with, those of integers and bits, and those that views move.
+DTYPES = ("float32", "float16")
+WHOLE_DTYPES = ("int32", "uint8", "bool")
+MOVED_DTYPES = ("float32", "float16", "int32", "uint8", "bool")
 
-#: Dtype of comparisons and logical functions.
-FLAG_DTYPE = np.dtype(np.bool_)
+#: NumPy's dtype of a result -> ours, where the device has no such dtype (docs/numerics.md, "Dtypes").
+NARROWED = {"float64": "float32", "int64": "int32", "uint64": "int32", "float16": "float32", "int8": "int32",
+            "int16": "int32", "uint16": "int32", "uint32": "int32"}
 
 NAN_BITS = 0x7FC00000
 
@@ -96,7 +99,10 @@ def values(shape: tuple[int, ...], dtype: str, seed: int) -> Array:
     if np.dtype(dtype).kind == "f":
         return np.asarray(special_values(shape, seed)).astype(dtype)
     rng = np.random.default_rng(seed)
-    return np.asarray(rng.integers(-2**31, 2**31, shape), np.int64).astype(dtype)
+    whole = rng.integers(-2**31, 2**31, shape)
+    small = rng.integers(-3, 4, shape)
+    edges = rng.choice(np.int64([-2**31, 2**31 - 1, 0, 1, -1, 255, 256, 128]), shape)
+    return np.asarray(np.choose(rng.integers(0, 3, shape), (whole, small, edges)), np.int64).astype(dtype)
 
 
 # ------------------------------------------------------------------------------------------------- functions
@@ -124,7 +130,7 @@ UNARY: dict[str, tuple[Function, Function, str]] = {
     "trunc": (nnk.trunc, np.trunc, "exact"), "round": (nnk.round, np.rint, "exact"),
     "sign": (nnk.sign, np.sign, "exact"), "relu": (nnk.relu, lambda x: np.maximum(x, np.float32(0)), "zeros"),
     "x**2": (lambda x: x ** 2, lambda x: x ** 2, "exact"), "x**-1": (lambda x: x ** -1, np.reciprocal, "exact"),
-    "x**1": (lambda x: x ** 1, lambda x: x ** 1, "moved"), "x**0": (lambda x: x ** 0, lambda x: x ** 0, "exact"),
+    "x**1": (lambda x: x ** 1, lambda x: x ** 1, "passed"), "x**0": (lambda x: x ** 0, lambda x: x ** 0, "exact"),
     "isnan": (nnk.isnan, np.isnan, "flag"), "isinf": (nnk.isinf, np.isinf, "flag"),
     "isfinite": (nnk.isfinite, np.isfinite, "flag"), "logical_not": (nnk.logical_not, np.logical_not, "flag"),
     "exp": (nnk.exp, np.exp, "ulps"), "exp2": (nnk.exp2, np.exp2, "ulps"), "expm1": (nnk.expm1, np.expm1, "ulps"),
@@ -151,6 +157,33 @@ BINARY: dict[str, tuple[Function, Function, str]] = {
     "floor_divide": (nnk.floor_divide, np.floor_divide, "exact"), "atan2": (nnk.arctan2, np.arctan2, "ulps"),
     "pow": (lambda a, b: a ** b, np.power, "ulps"),
     "where": (lambda a, b: nnk.where(a, b, a), lambda a, b: np.where(a, b, a), "exact"),
+}
+
+#: Name -> (function, dtypes): integers and bools, whose results are exact.
+WHOLE_UNARY: dict[str, tuple[Function, Function, tuple[str, ...]]] = {
+    "negative": (nnk.negative, np.negative, ("int32", "uint8")), "abs": (abs, abs, WHOLE_DTYPES),
+    "square": (nnk.square, np.square, ("int32", "uint8")), "sign": (nnk.sign, np.sign, ("int32", "uint8")),
+    "invert": (nnk.invert, np.invert, WHOLE_DTYPES), "floor": (nnk.floor, np.floor, ("int32", "uint8")),
+    "logical_not": (nnk.logical_not, np.logical_not, WHOLE_DTYPES),
+    "isnan": (nnk.isnan, np.isnan, WHOLE_DTYPES), "+": (lambda x: +x, lambda x: +x, ("int32", "uint8")),
+}
+WHOLE_BINARY: dict[str, tuple[Function, Function, tuple[str, ...]]] = {
+    "+": (lambda a, b: a + b, lambda a, b: a + b, WHOLE_DTYPES),
+    "-": (lambda a, b: a - b, lambda a, b: a - b, ("int32", "uint8")),
+    "*": (lambda a, b: a * b, lambda a, b: a * b, WHOLE_DTYPES),
+    "//": (lambda a, b: a // b, lambda a, b: a // b, ("int32", "uint8")),
+    "%": (lambda a, b: a % b, lambda a, b: a % b, ("int32", "uint8")),
+    "&": (lambda a, b: a & b, lambda a, b: a & b, WHOLE_DTYPES),
+    "|": (lambda a, b: a | b, lambda a, b: a | b, WHOLE_DTYPES),
+    "^": (lambda a, b: a ^ b, lambda a, b: a ^ b, WHOLE_DTYPES),
+    "maximum": (nnk.maximum, np.maximum, WHOLE_DTYPES), "minimum": (nnk.minimum, np.minimum, WHOLE_DTYPES),
+    "<": (lambda a, b: a < b, lambda a, b: a < b, WHOLE_DTYPES),
+    ">=": (lambda a, b: a >= b, lambda a, b: a >= b, WHOLE_DTYPES),
+    "==": (lambda a, b: a == b, lambda a, b: a == b, WHOLE_DTYPES),
+    "!=": (lambda a, b: a != b, lambda a, b: a != b, WHOLE_DTYPES),
+    "logical_and": (nnk.logical_and, np.logical_and, WHOLE_DTYPES),
+    "logical_or": (nnk.logical_or, np.logical_or, WHOLE_DTYPES),
+    "where": (lambda a, b: nnk.where(a, b, a), lambda a, b: np.where(a, b, a), WHOLE_DTYPES),
 }
 
 PAIRS = (((), ()), ((3,), ()), ((4, 7), (7,)), ((4, 7), (4, 1)), ((4, 7), (1, 7)), ((4, 7), (4, 7)), ((1, 5), (6, 1)),
@@ -199,7 +232,8 @@ def unary_calls() -> Iterator[Call]:
     """Every function of one operand over every shape and layout."""
     for dtype, (seed, (name, (ours, numpys, rule))) in itertools.product(DTYPES, enumerate(UNARY.items())):
         for shape in SHAPES:
-            for layout in filter(functools.partial(fits, shape), LAYOUTS):
+            layouts = LAYOUTS if dtype == "float32" else ("plain", "reversed")
+            for layout in filter(functools.partial(fits, shape), layouts):
                 yield Call(name, (values(shape, dtype, seed),), (layout,), ours, numpys, rule)
 
 
@@ -221,10 +255,33 @@ def binary_calls() -> Iterator[Call]:
                             ("backwards", "plain")):
                 if all(map(fits, (left, right), layouts)) and _broadcasts(arrays, layouts):
                     yield Call(name, arrays, layouts, ours, numpys, rule)
-        for scalar in SCALARS:
+                if dtype != "float32":
+                    break
+        for scalar in SCALARS if dtype == "float32" else ():
             yield Call(name, (values((3, 8), dtype, seed), scalar), ("reversed", "plain"), ours, numpys, rule)
             if not name.startswith("clip"):
                 yield Call(name, (scalar, values((3, 8), dtype, seed)), ("plain", "transposed"), ours, numpys, rule)
+
+
+def whole_calls() -> Iterator[Call]:
+    """Integers and bools: wrap-around, division by zero, mixed dtypes, casts."""
+    for seed, (name, (ours, numpys, dtypes)) in enumerate(WHOLE_UNARY.items()):
+        for dtype, shape in itertools.product(dtypes, SHAPES):
+            for layout in filter(functools.partial(fits, shape), ("plain", "reversed", "transposed", "broadcast")):
+                yield Call(name, (values(shape, dtype, seed),), (layout,), ours, numpys, "exact")
+    for seed, (name, (ours, numpys, dtypes)) in enumerate(WHOLE_BINARY.items()):
+        for (left, right), (first, second) in itertools.product(PAIRS[1::2], itertools.product(dtypes, dtypes)):
+            arrays = values(left, first, 40 + seed), values(right, second, 70 + seed)
+            yield Call(name, arrays, ("plain", "plain"), ours, numpys, "exact")
+            if left and left[-1:] == right[-1:]:
+                yield Call(name, arrays, ("reversed", "plain"), ours, numpys, "exact")
+    for (first, second), shape in itertools.product(itertools.product(MOVED_DTYPES, MOVED_DTYPES), SHAPES):
+        array = values(shape, first, 5)
+        if first.startswith("float") and second in WHOLE_DTYPES:
+            # NumPy leaves values beyond the range undefined.
+            array = np.asarray(np.clip(np.nan_to_num(array), 0, 255), first)
+        yield Call(f"astype {second}", (array,), ("plain",), lambda t, d=second: t.astype(d),
+                   lambda t, d=second: t.astype(d), "cast")
 
 
 def reduction_calls() -> Iterator[Call]:
@@ -232,7 +289,7 @@ def reduction_calls() -> Iterator[Call]:
     for dtype, (seed, (name, (ours, numpys, rule, contract))) in itertools.product(
             DTYPES, enumerate(REDUCTIONS.items())):
         for shape, layout in itertools.product(SHAPES, ("plain", "reversed", "transposed")):
-            if not fits(shape, layout):
+            if not fits(shape, layout) or (dtype == "float16" and layout != "plain"):
                 continue
             axes: list[Any] = [None, (), *range(-len(shape), len(shape))]
             axes += [pair[::-1] for pair in itertools.combinations(range(len(shape)), 2)]
@@ -243,7 +300,7 @@ def reduction_calls() -> Iterator[Call]:
                 how = {"axis": axis, "keepdims": keepdims}
                 # A reduction over no axes is the tensor itself.
                 yield Call(f"{name} {how}", (array,), (layout,), functools.partial(ours, **how),
-                           functools.partial(numpys, **how), "moved" if axis == () else rule,
+                           functools.partial(numpys, **how), "passed" if axis == () else rule,
                            functools.partial(contract, **how))
 
 
@@ -286,7 +343,7 @@ def move_calls() -> Iterator[Call]:
 @functools.cache
 def table() -> tuple[Call, ...]:
     """All calls."""
-    return (*unary_calls(), *binary_calls(), *reduction_calls(), *product_calls(), *move_calls())
+    return (*unary_calls(), *binary_calls(), *whole_calls(), *reduction_calls(), *product_calls(), *move_calls())
 
 
 # ------------------------------------------------------------------------------------------------- comparison
@@ -317,35 +374,37 @@ def check(call: Call, got: Array) -> None:
     """Compare the result of a call with NumPy's by its rule."""
     views = [laid_out(array, layout) if isinstance(array, np.ndarray) else array
              for array, layout in zip(call.arrays, call.layouts, strict=True)]
+    if call.rule not in ("moved", "cast"):
+        # Halves are storage: functions read float32 and return it.
+        views = [view.astype(np.float32) if isinstance(view, np.ndarray) and view.dtype == np.float16 else view
+                 for view in views]
     with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore", category=RuntimeWarning):
         if call.rule == "ulps":
             # The scalar 1e300 is infinity in float32, and 0.1 another number.
             want = np.asarray(call.numpys(*(np.asarray(view, np.float32).astype(np.float64) for view in views)))
-            dtype = np.dtype(np.float32)
         else:
             want = np.asarray(call.numpys(*views))
-            dtype = FLAG_DTYPE if call.rule == "flag" else want.dtype
+    dtype = want.dtype.name if call.rule in ("moved", "cast") else NARROWED.get(want.dtype.name, want.dtype.name)
     assert got.shape == want.shape, f"{call}: shape {got.shape}, NumPy {want.shape}"
     assert got.dtype == dtype, f"{call}: dtype {got.dtype}, NumPy {want.dtype}"
-    if got.dtype.kind == "f" and call.rule != "moved":
+    if got.dtype == np.float32 and call.rule not in ("moved", "passed", "cast"):
         nans = np.ascontiguousarray(got).reshape(-1).view(np.uint32)[np.isnan(got).reshape(-1)]
         assert (nans == NAN_BITS).all(), call
-    if call.rule == "flag":
-        assert np.array_equal(got, want.astype(FLAG_DTYPE)), call
-    elif call.rule == "ulps":
+    if call.rule == "ulps":
         assert errors_in_ulps(got, want).max(initial=0.0) <= bounds()[call.name] + 1e-4, call
     if call.contract is not None:
         assert np.array_equal(oracle.bits_of(got), oracle.bits_of(call.contract(*views))), call
     # NumPy's sum of -0 over no axes is +0, the contract's is -0.
-    if call.rule in ("exact", "zeros") or (call.rule == "moved" and call.contract is None):
+    if call.rule in ("exact", "zeros", "flag", "cast") or (call.rule in ("moved", "passed")
+                                                                  and call.contract is None):
         _check_bits(call, got, want)
 
 
 def _check_bits(call: Call, got: Array, want: Array) -> None:
     if got.dtype.kind != "f":
-        assert np.array_equal(got, want), call
+        assert np.array_equal(got, want.astype(got.dtype)), call
         return
-    ours, numpys = oracle.bits_of(got), oracle.bits_of(want)
+    ours, numpys = oracle.bits_of(got.astype(np.float32)), oracle.bits_of(want.astype(np.float32))
     if call.rule == "zeros":
         ours, numpys = (np.where(bits << 1 == 0, 0, bits) for bits in (ours, numpys))
     assert np.array_equal(ours, numpys), call

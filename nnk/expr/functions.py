@@ -24,7 +24,8 @@ from nnk.expr.node import (
     geometry_of,
     run_time_parameter,
 )
-from nnk.expr.promote import as_real, common_dtype, integer_constant, operands_of, truth
+from nnk.expr.out import stored
+from nnk.expr.promote import as_real, astype, common_dtype, integer_constant, operands_of, truth
 from nnk.expr.views import broadcast_to, normalise_axes, reshape, swapaxes, transpose
 from nnk.numerics import REDUCE_CHUNK
 
@@ -45,116 +46,118 @@ MAX_POWER = 64
 
 # ------------------------------------------------------------------------------------------ elementwise
 
-def exp(x: Any) -> Tensor:
+def exp(x: Any, *, out: Tensor | None = None) -> Tensor:
     """Return e**x, elementwise."""
-    return elementwise("exp", x)
+    return stored("exp", elementwise("exp", x), out)
 
 
-def log(x: Any) -> Tensor:
+def log(x: Any, *, out: Tensor | None = None) -> Tensor:
     """Return the natural logarithm, elementwise: -inf at 0, NaN below."""
-    return elementwise("log", x)
+    return stored("log", elementwise("log", x), out)
 
 
-def exp2(x: Any) -> Tensor:
+def exp2(x: Any, *, out: Tensor | None = None) -> Tensor:
     """Return 2**x, elementwise: exact for integers x."""
-    return elementwise("exp2", x)
+    return stored("exp2", elementwise("exp2", x), out)
 
 
-def expm1(x: Any) -> Tensor:
+def expm1(x: Any, *, out: Tensor | None = None) -> Tensor:
     """Return e**x - 1, elementwise, accurate near 0 too."""
-    return elementwise("expm1", x)
+    return stored("expm1", elementwise("expm1", x), out)
 
 
-def log2(x: Any) -> Tensor:
+def log2(x: Any, *, out: Tensor | None = None) -> Tensor:
     """Return the logarithm to base 2, elementwise: exact for powers of two, -inf at 0, NaN below."""
-    return elementwise("log2", x)
+    return stored("log2", elementwise("log2", x), out)
 
 
-def log1p(x: Any) -> Tensor:
+def log1p(x: Any, *, out: Tensor | None = None) -> Tensor:
     """Return log(1 + x), elementwise, accurate near 0 too: -inf at -1, NaN below."""
-    return elementwise("log1p", x)
+    return stored("log1p", elementwise("log1p", x), out)
 
 
-def sin(x: Any) -> Tensor:
+def sin(x: Any, *, out: Tensor | None = None) -> Tensor:
     """Return the sine of x in radians, elementwise, for every finite x; NaN at the infinities."""
-    return elementwise("sin", x)
+    return stored("sin", elementwise("sin", x), out)
 
 
-def cos(x: Any) -> Tensor:
+def cos(x: Any, *, out: Tensor | None = None) -> Tensor:
     """Return the cosine of x in radians, elementwise, for every finite x; NaN at the infinities."""
-    return elementwise("cos", x)
+    return stored("cos", elementwise("cos", x), out)
 
 
-def sqrt(x: Any) -> Tensor:
+def sqrt(x: Any, *, out: Tensor | None = None) -> Tensor:
     """Return the correctly rounded square root, elementwise."""
-    return elementwise("sqrt", x)
+    return stored("sqrt", elementwise("sqrt", x), out)
 
 
-def rsqrt(x: Any) -> Tensor:
+def rsqrt(x: Any, *, out: Tensor | None = None) -> Tensor:
     """Return the correctly rounded 1/sqrt(x), elementwise."""
-    return elementwise("rsqrt", x)
+    return stored("rsqrt", elementwise("rsqrt", x), out)
 
 
-def tanh(x: Any) -> Tensor:
+def tanh(x: Any, *, out: Tensor | None = None) -> Tensor:
     """Return the hyperbolic tangent, elementwise."""
-    return elementwise("tanh", x)
+    return stored("tanh", elementwise("tanh", x), out)
 
 
-def sigmoid(x: Any) -> Tensor:
+def sigmoid(x: Any, *, out: Tensor | None = None) -> Tensor:
     """Return 1 / (1 + e**-x), elementwise."""
-    return elementwise("sigmoid", x)
+    return stored("sigmoid", elementwise("sigmoid", x), out)
 
 
-def erf(x: Any) -> Tensor:
+def erf(x: Any, *, out: Tensor | None = None) -> Tensor:
     """Return the error function, elementwise."""
-    return elementwise("erf", x)
+    return stored("erf", elementwise("erf", x), out)
 
 
-def relu(x: Any) -> Tensor:
+def relu(x: Any, *, out: Tensor | None = None) -> Tensor:
     """Return maximum(x, 0), elementwise; NaN stays NaN."""
-    return elementwise("max", x, 0)
+    return stored("relu", elementwise("max", x, 0), out)
 
 
-def silu(x: Any) -> Tensor:
+def silu(x: Any, *, out: Tensor | None = None) -> Tensor:
     """Return x * sigmoid(x), elementwise."""
-    return elementwise("silu", x)
+    return stored("silu", elementwise("silu", x), out)
 
 
-def gelu(x: Any, approximate: str = "none") -> Tensor:
+def gelu(x: Any, approximate: str = "none", *, out: Tensor | None = None) -> Tensor:
     """Return x * Phi(x), Phi the normal distribution function (Hendrycks and Gimpel, 2016).
 
     ``approximate`` is ``"none"`` (exact) or ``"tanh"``: x * sigmoid(2 sqrt(2/pi) (x + 0.044715 x**3)).
     """
     if approximate not in ("none", "tanh"):
         raise ExprError(f'Expected "none" or "tanh" for approximate of gelu, got {approximate!r}', op="gelu")
-    return elementwise("gelu" if approximate == "none" else "gelu_tanh", x)
+    return stored("gelu", elementwise("gelu" if approximate == "none" else "gelu_tanh", x), out)
 
 
-def absolute(x: Any) -> Tensor:
+def absolute(x: Any, *, out: Tensor | None = None) -> Tensor:
     """Return the absolute value, elementwise."""
-    return elementwise("abs", x)
+    return stored("absolute", elementwise("abs", x), out)
 
 
-def negative(x: Any) -> Tensor:
+def negative(x: Any, *, out: Tensor | None = None) -> Tensor:
     """Return -x, elementwise."""
-    return elementwise("neg", x)
+    return stored("negative", elementwise("neg", x), out)
 
 
-def maximum(a: Any, b: Any) -> Tensor:
+def maximum(a: Any, b: Any, *, out: Tensor | None = None) -> Tensor:
     """Return the larger of a and b, elementwise: NaN if either is NaN, and -0 < +0 (IEEE 754-2019 maximum)."""
-    return elementwise("max", a, b)
+    return stored("maximum", elementwise("max", a, b), out)
 
 
-def minimum(a: Any, b: Any) -> Tensor:
+def minimum(a: Any, b: Any, *, out: Tensor | None = None) -> Tensor:
     """Return the smaller of a and b, elementwise: NaN if either is NaN, and -0 < +0 (IEEE 754-2019 minimum)."""
-    return elementwise("min", a, b)
+    return stored("minimum", elementwise("min", a, b), out)
 
 
-def clip(x: Any, low: Any = None, high: Any = None) -> Tensor:
+def clip(x: Any, low: Any = None, high: Any = None, *, out: Tensor | None = None) -> Tensor:
     """Return minimum(maximum(x, low), high), elementwise: ``high`` where low > high, NaN if any operand is NaN.
 
     A bound that is ``None`` is left out.
     """
+    if out is not None:
+        return stored("clip", clip(x, low, high), out)
     tensors, _, _ = operands_of("clip", [value for value in (x, low, high) if value is not None])
     if len(tensors) == 1:
         return tensors[0]
@@ -162,54 +165,54 @@ def clip(x: Any, low: Any = None, high: Any = None) -> Tensor:
     return above if high is None else minimum(above, tensors[-1])
 
 
-def square(x: Any) -> Tensor:
+def square(x: Any, *, out: Tensor | None = None) -> Tensor:
     """Return x * x, elementwise."""
-    return elementwise("mul", x, x)
+    return stored("square", elementwise("mul", x, x), out)
 
 
-def reciprocal(x: Any) -> Tensor:
+def reciprocal(x: Any, *, out: Tensor | None = None) -> Tensor:
     """Return 1 / x, elementwise, correctly rounded."""
-    return elementwise("div", 1.0, x)
+    return stored("reciprocal", elementwise("div", 1.0, x), out)
 
 
-def floor(x: Any) -> Tensor:
+def floor(x: Any, *, out: Tensor | None = None) -> Tensor:
     """Return the largest integer that is not above x, elementwise, as a float."""
-    return elementwise("floor", x)
+    return stored("floor", elementwise("floor", x), out)
 
 
-def ceil(x: Any) -> Tensor:
+def ceil(x: Any, *, out: Tensor | None = None) -> Tensor:
     """Return the smallest integer that is not below x, elementwise, as a float."""
-    return elementwise("ceil", x)
+    return stored("ceil", elementwise("ceil", x), out)
 
 
-def trunc(x: Any) -> Tensor:
+def trunc(x: Any, *, out: Tensor | None = None) -> Tensor:
     """Return x without its fraction, elementwise."""
-    return elementwise("trunc", x)
+    return stored("trunc", elementwise("trunc", x), out)
 
 
-def rint(x: Any) -> Tensor:
+def rint(x: Any, *, out: Tensor | None = None) -> Tensor:
     """Return the integer nearest to x, elementwise, as a float: halves go to the even one."""
-    return elementwise("rint", x)
+    return stored("round", elementwise("rint", x), out)
 
 
-def sign(x: Any) -> Tensor:
+def sign(x: Any, *, out: Tensor | None = None) -> Tensor:
     """Return -1.0, +0.0 or 1.0 as x is below, at or above 0, elementwise; NaN stays NaN."""
-    return elementwise("sign", x)
+    return stored("sign", elementwise("sign", x), out)
 
 
-def isnan(x: Any) -> Tensor:
+def isnan(x: Any, *, out: Tensor | None = None) -> Tensor:
     """Return whether x is NaN, elementwise."""
-    return elementwise("isnan", x)
+    return stored("isnan", elementwise("isnan", x), out)
 
 
-def isinf(x: Any) -> Tensor:
+def isinf(x: Any, *, out: Tensor | None = None) -> Tensor:
     """Return whether x is an infinity, elementwise."""
-    return elementwise("isinf", x)
+    return stored("isinf", elementwise("isinf", x), out)
 
 
-def isfinite(x: Any) -> Tensor:
+def isfinite(x: Any, *, out: Tensor | None = None) -> Tensor:
     """Return whether x is neither an infinity nor NaN, elementwise."""
-    return elementwise("isfinite", x)
+    return stored("isfinite", elementwise("isfinite", x), out)
 
 
 def _truths(op: str, *values: Any) -> list[Tensor]:
@@ -217,54 +220,54 @@ def _truths(op: str, *values: Any) -> list[Tensor]:
     return [truth(tensor) for tensor in tensors]
 
 
-def bitwise_and(a: Any, b: Any) -> Tensor:
+def bitwise_and(a: Any, b: Any, *, out: Tensor | None = None) -> Tensor:
     """Return the bits of both a and b, elementwise, for integers and bools."""
-    return elementwise("iand", a, b)
+    return stored("bitwise_and", elementwise("iand", a, b), out)
 
 
-def bitwise_or(a: Any, b: Any) -> Tensor:
+def bitwise_or(a: Any, b: Any, *, out: Tensor | None = None) -> Tensor:
     """Return the bits of a or b, elementwise, for integers and bools."""
-    return elementwise("ior", a, b)
+    return stored("bitwise_or", elementwise("ior", a, b), out)
 
 
-def bitwise_xor(a: Any, b: Any) -> Tensor:
+def bitwise_xor(a: Any, b: Any, *, out: Tensor | None = None) -> Tensor:
     """Return the bits of one of a and b alone, elementwise, for integers and bools."""
-    return elementwise("ixor", a, b)
+    return stored("bitwise_xor", elementwise("ixor", a, b), out)
 
 
-def invert(x: Any) -> Tensor:
+def invert(x: Any, *, out: Tensor | None = None) -> Tensor:
     """Return the bits that x has not, elementwise, for integers and bools."""
-    return elementwise("inot", x)
+    return stored("invert", elementwise("inot", x), out)
 
 
-def left_shift(a: Any, b: Any) -> Tensor:
+def left_shift(a: Any, b: Any, *, out: Tensor | None = None) -> Tensor:
     """Return integer a shifted left by b bits, elementwise; 0 unless b is below the number of bits."""
-    return elementwise("ishl", a, b)
+    return stored("left_shift", elementwise("ishl", a, b), out)
 
 
-def right_shift(a: Any, b: Any) -> Tensor:
+def right_shift(a: Any, b: Any, *, out: Tensor | None = None) -> Tensor:
     """Return integer a shifted right by b bits, elementwise; its sign alone unless b is below the number of bits."""
-    return elementwise("ishr", a, b)
+    return stored("right_shift", elementwise("ishr", a, b), out)
 
 
-def logical_and(a: Any, b: Any) -> Tensor:
+def logical_and(a: Any, b: Any, *, out: Tensor | None = None) -> Tensor:
     """Return whether a and b are both not zero (NaN is not zero), elementwise."""
-    return elementwise("iand", *_truths("logical_and", a, b))
+    return stored("logical_and", elementwise("iand", *_truths("logical_and", a, b)), out)
 
 
-def logical_or(a: Any, b: Any) -> Tensor:
+def logical_or(a: Any, b: Any, *, out: Tensor | None = None) -> Tensor:
     """Return whether a or b is not zero (NaN is not zero), elementwise."""
-    return elementwise("ior", *_truths("logical_or", a, b))
+    return stored("logical_or", elementwise("ior", *_truths("logical_or", a, b)), out)
 
 
-def logical_xor(a: Any, b: Any) -> Tensor:
+def logical_xor(a: Any, b: Any, *, out: Tensor | None = None) -> Tensor:
     """Return whether one of a and b is zero and the other is not (NaN is not zero), elementwise."""
-    return elementwise("ixor", *_truths("logical_xor", a, b))
+    return stored("logical_xor", elementwise("ixor", *_truths("logical_xor", a, b)), out)
 
 
-def logical_not(x: Any) -> Tensor:
+def logical_not(x: Any, *, out: Tensor | None = None) -> Tensor:
     """Return whether x is zero, elementwise."""
-    return elementwise("eq", x, 0)
+    return stored("logical_not", elementwise("eq", x, 0), out)
 
 
 def where(condition: Any, a: Any, b: Any) -> Tensor:
@@ -274,16 +277,19 @@ def where(condition: Any, a: Any, b: Any) -> Tensor:
 
 #: Exponents, given as numbers, whose powers are correctly rounded without the op pow.
 _SHORT_POWERS: dict[float, Callable[[Tensor], Tensor]] = {
-    0.0: lambda x: broadcast_constant(1, x), 1.0: lambda x: x, 2.0: square, -1.0: reciprocal, 0.5: sqrt}
+    0.0: lambda x: broadcast_constant(1, x), 1.0: lambda x: astype(x, FLOAT32), 2.0: square, -1.0: reciprocal,
+    0.5: sqrt}
 
 
-def power(x: Any, exponent: Any) -> Tensor:
+def power(x: Any, exponent: Any, *, out: Tensor | None = None) -> Tensor:
     """Return x**exponent, elementwise, with the special cases of C and IEEE 754: NaN for x < 0 and no whole exponent.
 
     The exponents 0, 1, 2, -1 and 0.5, given as a number, give 1, x, ``square(x)``, ``reciprocal(x)`` and ``sqrt(x)``,
     as in NumPy: sqrt(-0) is -0 and sqrt(-inf) is NaN, where the power is 0 and inf. Any other number is a parameter of
     one kernel. Integers may have a whole exponent from 0 to 64, given as a number, and wrap around.
     """
+    if out is not None:
+        return stored("power", power(x, exponent), out)
     numbers = [exponent] if type(exponent) in (int, float) else []
     if isinstance(x, Tensor) and common_dtype([x.dtype], numbers) != FLOAT32:
         return _integer_power(x, exponent)
@@ -307,34 +313,36 @@ def _integer_power(x: Tensor, exponent: Any) -> Tensor:
     return result
 
 
-def arctan2(y: Any, x: Any) -> Tensor:
+def arctan2(y: Any, x: Any, *, out: Tensor | None = None) -> Tensor:
     """Return the angle of the point (x, y) in radians, from -pi to pi, elementwise."""
-    return elementwise("atan2", y, x)
+    return stored("arctan2", elementwise("atan2", y, x), out)
 
 
-def arctan(x: Any) -> Tensor:
+def arctan(x: Any, *, out: Tensor | None = None) -> Tensor:
     """Return the arc tangent of x in radians, elementwise."""
-    return elementwise("atan2", x, 1.0)
+    return stored("arctan", elementwise("atan2", x, 1.0), out)
 
 
-def fmod(a: Any, b: Any) -> Tensor:
+def fmod(a: Any, b: Any, *, out: Tensor | None = None) -> Tensor:
     """Return a - b trunc(a / b), elementwise, exact, with the sign of a; NaN for infinite a and for b = 0."""
-    return elementwise("fmod", a, b)
+    return stored("fmod", elementwise("fmod", a, b), out)
 
 
-def remainder(a: Any, b: Any) -> Tensor:
+def remainder(a: Any, b: Any, *, out: Tensor | None = None) -> Tensor:
     """Return a - b floor(a / b), elementwise, with the sign of b; NaN for infinite a and for b = 0.
 
     For integers b = 0 gives 0.
     """
-    return elementwise("remainder", a, b)
+    return stored("remainder", elementwise("remainder", a, b), out)
 
 
-def floor_divide(a: Any, b: Any) -> Tensor:
+def floor_divide(a: Any, b: Any, *, out: Tensor | None = None) -> Tensor:
     """Return floor(a / b), elementwise, of the quotient before it is rounded; a / b for b = 0.
 
     It is the whole number next to (a - remainder(a, b)) / b, as in NumPy. For integers b = 0 gives 0.
     """
+    if out is not None:
+        return stored("floor_divide", floor_divide(a, b), out)
     (a, b), dtype, _ = operands_of("floor_divide", (a, b))
     if dtype != FLOAT32:
         return elementwise("idiv", a, b)
@@ -429,7 +437,7 @@ def reduce_over(name: str, op: str, tensor: Tensor, axes: tuple[int, ...], keepd
     if tensor.ndim == 0:
         tensor, axes, keepdims = reshape(tensor, (1,)), (0,), False
     if not axes:
-        return finish(begin(tensor))
+        return finish(begin(astype(tensor, FLOAT32)))
     shape = _reduced_shape(tensor, axes, keepdims)
     if math.prod(tensor.shape[a] for a in axes) == 0:
         if empty is None:
@@ -441,11 +449,13 @@ def reduce_over(name: str, op: str, tensor: Tensor, axes: tuple[int, ...], keepd
     return result if result.shape == shape else reshape(result, shape)
 
 
-def reduce_sum(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def reduce_sum(x: Any, axis: Axis = None, keepdims: bool = False, *, out: Tensor | None = None) -> Tensor:
     """Return the sum over ``axis`` (default: all), in the fixed order of docs/numerics.md R7; int32 for integers.
 
     The elements of several axes are added in row-major order of these axes. The sum of no elements is +0.
     """
+    if out is not None:
+        return stored("sum", reduce_sum(x, axis, keepdims), out, False)
     (tensor,), _, _ = operands_of("sum", (x,))
     if info_of(tensor.dtype).word != "float":
         from nnk.expr import whole
@@ -453,14 +463,10 @@ def reduce_sum(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
     return reduce_over("sum", "sum", tensor, axes_of(tensor, axis, "sum"), keepdims, 0.0)
 
 
-def reduce_max(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """Return the maximum over ``axis`` (default: all); NaN if any element is NaN.
-
-    Raises
-    ------
-    ShapeError
-        If there are no elements.
-    """
+def reduce_max(x: Any, axis: Axis = None, keepdims: bool = False, *, out: Tensor | None = None) -> Tensor:
+    """Return the maximum over ``axis`` (default: all), NaN if any element is NaN; a ShapeError if there is none."""
+    if out is not None:
+        return stored("max", reduce_max(x, axis, keepdims), out, False)
     (tensor,), _, _ = operands_of("max", (x,))
     if info_of(tensor.dtype).word != "float":
         from nnk.expr import whole
@@ -468,14 +474,10 @@ def reduce_max(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
     return reduce_over("max", "max", tensor, axes_of(tensor, axis, "max"), keepdims, None)
 
 
-def reduce_min(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """Return the minimum over ``axis`` (default: all); NaN if any element is NaN.
-
-    Raises
-    ------
-    ShapeError
-        If there are no elements.
-    """
+def reduce_min(x: Any, axis: Axis = None, keepdims: bool = False, *, out: Tensor | None = None) -> Tensor:
+    """Return the minimum over ``axis`` (default: all), NaN if any element is NaN; a ShapeError if there is none."""
+    if out is not None:
+        return stored("min", reduce_min(x, axis, keepdims), out, False)
     (tensor,), _, _ = operands_of("min", (x,))
     if info_of(tensor.dtype).word != "float":
         from nnk.expr import whole
@@ -483,18 +485,19 @@ def reduce_min(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
     return reduce_over("min", "max", tensor, axes_of(tensor, axis, "min"), keepdims, None, negative, negative)
 
 
-def mean(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def mean(x: Any, axis: Axis = None, keepdims: bool = False, *, out: Tensor | None = None) -> Tensor:
     """Return sum(x, axis) / n over ``axis`` (default: all); NaN for no elements."""
     (tensor,), _ = binary_operands("mean", (x,))
     axes = axes_of(tensor, axis, "mean")
     count = math.prod(tensor.shape[a] for a in axes)
-    return reduce_over("mean", "sum", tensor, axes, keepdims, 0.0,
-                       finish=lambda total: total / run_time_parameter(count))
+    result = reduce_over("mean", "sum", tensor, axes, keepdims, 0.0,
+                         finish=lambda total: total / run_time_parameter(count))
+    return stored("mean", result, out, False)
 
 
 # ------------------------------------------------------------------------------------------ matmul
 
-def matmul(a: Any, b: Any) -> Tensor:
+def matmul(a: Any, b: Any, *, out: Tensor | None = None) -> Tensor:
     """Return the matrix product of a (..., m, k) and b (..., k, n) as (..., m, n); batches broadcast.
 
     A 1-D operand is a row (left) or a column (right), and its axis is dropped from the result, as in NumPy. Sums run
@@ -505,6 +508,8 @@ def matmul(a: Any, b: Any) -> Tensor:
     ShapeError
         If an operand is 0-D or the inner sizes differ.
     """
+    if out is not None:
+        return stored("matmul", matmul(a, b), out, False)
     (left, right), engine = as_real("matmul", (a, b))
     if left.ndim == 0 or right.ndim == 0:
         raise ShapeError(f"Expected operands with at least one axis for matmul, got {left.shape} and {right.shape}",

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Sequence
 
 from nnk import ops
 from nnk.expr.meta import CHUNKS_OUT, VECTOR_OUT
-from nnk.expr.node import CHUNKED, Shape, Tensor
+from nnk.expr.node import CHUNKED, Shape, Tensor, check_operands
 
 __all__ = ["ADDRESSING", "PlannedKernel", "is_chunked", "is_scalar", "partition", "topological"]
 
@@ -69,6 +69,7 @@ def topological(outputs: Iterable[Tensor]) -> list[Tensor]:
         done.add(id(node))
         stack.append((node, True))
         if node.storage is None:
+            check_operands(node, node.args)
             stack.extend((arg, False) for arg in reversed(node.args) if id(arg) not in done)
     return order
 

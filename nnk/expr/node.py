@@ -10,6 +10,7 @@ module never imports one.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -20,8 +21,8 @@ from nnk.errors import DTypeError, ExprError, ShapeError, UnsupportedOpError
 from nnk.expr.dtypes import FLOAT32, INT32
 from nnk.expr.spec import bits_of
 
-__all__ = ["CHUNKED", "FLOAT32", "INT32", "MAX_RANK", "Tensor", "binary_operands", "constant", "elementwise",
-           "geometry_of", "is_row_major", "leaf", "run_time_parameter"]
+__all__ = ["CHUNKED", "FLOAT32", "INT32", "MAX_RANK", "Tensor", "binary_operands", "check_operands", "constant",
+           "elementwise", "geometry_of", "is_row_major", "leaf", "overwrite", "run_time_parameter"]
 
 #: Attributes of a reduction that gives the results of the chunks of each line (docs/numerics.md R7).
 CHUNKED = ("chunks",)
@@ -30,6 +31,9 @@ CHUNKED = ("chunks",)
 MAX_RANK = 8
 
 Shape = tuple[int, ...]
+
+#: Counts nodes and overwritten tensors: which came first decides whether a node can still be computed.
+_clock = itertools.count(1)
 
 
 def contiguous_strides(shape: Shape) -> Shape:
@@ -51,7 +55,7 @@ class Tensor:
         The engine that evaluates it; ``None`` for a bare constant.
     """
 
-    __slots__ = ("__weakref__", "args", "attrs", "dtype", "engine", "op", "shape", "storage")
+    __slots__ = ("__weakref__", "args", "attrs", "dtype", "engine", "made", "op", "shape", "storage", "written")
 
     #: NumPy must not take the operators over: ``array + tensor`` is a tensor.
     __array_ufunc__ = None
@@ -68,6 +72,8 @@ class Tensor:
         self.dtype = dtype
         self.engine = engine
         self.storage = storage
+        self.made = next(_clock)
+        self.written = 0
 
     # -------------------------------------------------------------------------------------- facts
 
@@ -281,25 +287,29 @@ class Tensor:
 
     # -------------------------------------------------------------------------------------- methods
 
-    def sum(self, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
+    def sum(self, axis: int | Sequence[int] | None = None, keepdims: bool = False, *,
+            out: Tensor | None = None) -> Tensor:
         """Return the sum over ``axis`` (default: all); see :func:`nnk.sum`."""
         from nnk.expr.functions import reduce_sum
-        return reduce_sum(self, axis, keepdims)
+        return reduce_sum(self, axis, keepdims, out=out)
 
-    def mean(self, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
+    def mean(self, axis: int | Sequence[int] | None = None, keepdims: bool = False, *,
+             out: Tensor | None = None) -> Tensor:
         """Return the mean over ``axis`` (default: all); see :func:`nnk.mean`."""
         from nnk.expr.functions import mean
-        return mean(self, axis, keepdims)
+        return mean(self, axis, keepdims, out=out)
 
-    def max(self, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
+    def max(self, axis: int | Sequence[int] | None = None, keepdims: bool = False, *,
+            out: Tensor | None = None) -> Tensor:
         """Return the maximum over ``axis`` (default: all); see :func:`nnk.max`."""
         from nnk.expr.functions import reduce_max
-        return reduce_max(self, axis, keepdims)
+        return reduce_max(self, axis, keepdims, out=out)
 
-    def min(self, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
+    def min(self, axis: int | Sequence[int] | None = None, keepdims: bool = False, *,
+            out: Tensor | None = None) -> Tensor:
         """Return the minimum over ``axis`` (default: all); see :func:`nnk.min`."""
         from nnk.expr.functions import reduce_min
-        return reduce_min(self, axis, keepdims)
+        return reduce_min(self, axis, keepdims, out=out)
 
     def var(self, axis: int | Sequence[int] | None = None, ddof: float = 0, keepdims: bool = False) -> Tensor:
         """Return the variance over ``axis`` (default: all); see :func:`nnk.var`."""
@@ -430,11 +440,37 @@ def elementwise(op: str, *values: Any) -> Tensor:
     return apply(op, values)
 
 
+def overwrite(target: Tensor, source: Tensor) -> None:
+    """Give ``target`` the values of the evaluated ``source``, of the same shape and dtype.
+
+    The storage is shared: nothing ever writes into storage that has a value.
+    """
+    target.attrs = source.attrs
+    target.storage = source.storage
+    target.written = next(_clock)
+
+
+def check_operands(node: Tensor, operands: Iterable[Tensor]) -> None:
+    """Check that no operand of a lazy node was overwritten after the node was made.
+
+    Raises
+    ------
+    ExprError
+        If one was: the values that the node stands for are gone.
+    """
+    for operand in operands:
+        if operand.written > node.made:
+            raise ExprError(f"Expected the values that an operand of {node.op} (shape {operand.shape}) had when "
+                            f"{node.op} was called, but out= has overwritten it since; evaluate with eval() before, or "
+                            f"call {node.op} again", op=node.op)
+
+
 def geometry_of(tensor: Tensor) -> tuple[Tensor, int, Shape]:
     """Return (base, offset, strides) in elements: how ``tensor`` reads the row-major values of ``base``."""
     # Another thread may be turning the tensor into a leaf; it clears what is read here after op and storage.
     args, attrs = tensor.args, tensor.attrs
     if tensor.op == "view" and tensor.storage is None:
+        check_operands(tensor, args)
         return args[0], attrs[0], attrs[1]
     return tensor, 0, contiguous_strides(tensor.shape)
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 
-from nnk.engines.parity import compare
 from tests.numpy_calls import check, table, tensors_of
 
 #: Every so many calls. A prime, so that the sample walks through shapes and layouts.
-STEP = 23
+STEP = 97
 
 pytestmark = pytest.mark.usefixtures("quiet_numpy")
 
@@ -19,12 +17,9 @@ pytestmark = pytest.mark.usefixtures("quiet_numpy")
 @pytest.mark.parametrize("part", range(4))
 def test_sampled_calls(part: int, vulkan: Any, cpu: Any) -> None:
     calls = table()[part * STEP // 4::STEP]
-    assert len(calls) > 300
+    assert len(calls) > 100
     with vulkan.cache.deferred():
         for call in calls:
             want, got = (call.ours(*tensors_of(call, engine)).numpy() for engine in (cpu, vulkan))
             check(call, got)
-            if got.dtype == np.float32:
-                compare(np.asarray(want), np.asarray(got))
-            else:
-                assert np.array_equal(got, want), call
+            assert (got.shape, got.dtype, got.tobytes()) == (want.shape, want.dtype, want.tobytes()), call

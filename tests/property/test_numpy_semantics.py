@@ -15,14 +15,14 @@ from tests.numpy_calls import check, table, tensors_of
 
 pytestmark = pytest.mark.usefixtures("quiet_numpy")
 
-GROUPS = ("unary", "binary", "reduction", "product", "move")
+GROUPS = ("unary", "binary", "whole", "reduction", "product", "move")
 
 
 def test_table_is_large() -> None:
     calls = table()
     assert len(calls) >= 2000
     assert len({repr(call) for call in calls}) >= 2000
-    assert {call.rule for call in calls} == {"exact", "zeros", "flag", "ulps", "contract", "moved"}
+    assert {call.rule for call in calls} == {"exact", "zeros", "flag", "ulps", "contract", "moved", "passed", "cast"}
 
 
 @pytest.mark.parametrize("group", GROUPS)

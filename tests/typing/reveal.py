@@ -24,7 +24,7 @@ reveal_type(nnk.gelu(x))  # expect: nnk.expr.node.Tensor
 reveal_type(nnk.softmax(x, axis=-1))  # expect: nnk.expr.node.Tensor
 reveal_type(nnk.attention(x, x, x, "causal"))  # expect: nnk.expr.node.Tensor
 reveal_type(nnk.sum(x))  # expect: nnk.expr.node.Tensor
-reveal_type(x.item())  # expect: float
+reveal_type(x.item())  # expect: float | int
 reveal_type(nnk.digest(x))  # expect: str
 reveal_type(nnk.explain(x).kernels)  # expect: tuple[nnk.engines.explain.KernelExplanation, ...]
 reveal_type(nnk.KernelCache("kernels.nnk").get("v1.0123456789abcdef"))  # expect: bytes | None
