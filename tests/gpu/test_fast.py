@@ -73,7 +73,8 @@ def test_the_whole_suite_runs(fast: Any, cpu: Any) -> None:
                         for engine in (fast, cpu))
         assert np.allclose(found, exact, rtol=1e-2, atol=1e-2), text
     keys = (fast.kernels.compiled + fast.kernels.hits)[before:]
-    assert {key.partition("#")[2] for key in keys} == {FAST_VARIANT}
+    assert keys
+    assert all(FAST_VARIANT in key.partition("#")[2] for key in keys)
 
 
 def test_kernels_say_that_they_are_fast(fast: Any, vulkan: Any) -> None:
