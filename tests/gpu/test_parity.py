@@ -35,7 +35,7 @@ def same_bits(build: Any, *engines: Any) -> np.ndarray:
     results = [build(engine).numpy() for engine in engines]
     for result in results[1:]:
         compare(results[0], result)
-    return np.frombuffer(results[0].tobytes(), np.uint32).reshape(results[0].shape)
+    return results[0].view(f"u{results[0].itemsize}")
 
 
 @given(program=programs(max_calls=12))
