@@ -20,10 +20,14 @@ if TYPE_CHECKING:
     from nnk import exprspec as exprspec
     from nnk import kvrecord as kvrecord
     from nnk.api import (
+        arange,
         array,
         cache_path,
         devices,
         engine,
+        full,
+        ones,
+        zeros,
     )
     from nnk.cache.store import KernelCache
     from nnk.engines.explain import explain
@@ -118,6 +122,7 @@ __all__ = [
     "amax",
     "amin",
     "any",
+    "arange",
     "arctan",
     "arctan2",
     "array",
@@ -145,6 +150,7 @@ __all__ = [
     "floor",
     "floor_divide",
     "fmod",
+    "full",
     "gelu",
     "greater",
     "greater_equal",
@@ -174,6 +180,7 @@ __all__ = [
     "multiply",
     "negative",
     "not_equal",
+    "ones",
     "power",
     "reciprocal",
     "record",
@@ -200,11 +207,13 @@ __all__ = [
     "trunc",
     "var",
     "where",
+    "zeros",
 ]
 
 #: Public name -> (module, name there): where a name is loaded from on first use.
 _SOURCES: dict[str, tuple[str, str]] = {
-    **{name: ("nnk.api", name) for name in ("array", "cache_path", "devices", "engine")},
+    **{name: ("nnk.api", name) for name in (
+        "arange", "array", "cache_path", "devices", "engine", "full", "ones", "zeros")},
     **{name: ("nnk.expr.functions", name) for name in (
         "absolute", "arctan", "arctan2", "bitwise_and", "bitwise_or", "bitwise_xor", "ceil", "clip", "cos", "erf",
         "exp", "exp2", "expm1", "floor", "floor_divide", "fmod", "gelu", "invert", "isfinite", "isinf", "isnan",

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from nnk.expr.node import Tensor
     from nnk.vk.instance import DeviceInfo
 
-__all__ = ["array", "cache_path", "devices", "engine"]
+__all__ = ["arange", "array", "cache_path", "devices", "engine", "full", "ones", "zeros"]
 
 
 def engine(device: str | Engine | None = None, numerics: str | None = None) -> Engine:
@@ -45,19 +45,55 @@ def array(data: Any, engine: str | Engine | None = None, dtype: Any = None) -> T
     Parameters
     ----------
     data : array_like
-        Floats and bools become float32. NumPy integer arrays become int32 indices for :func:`nnk.take`; Python
-        numbers become float32.
+        Arrays keep float32, float16, bfloat16, int32, uint8 and bool; other floats become float32, other integers
+        int32. Python's ints and floats become float32.
     engine : str, Engine or None
         As for :func:`nnk.engine`.
-    dtype : numpy.float32 or numpy.int32, optional
+    dtype : str or numpy.dtype, optional
+        float32, float16, bfloat16, int32, uint8 or bool.
 
     Raises
     ------
     DTypeError
-        If the data are not numbers, or integers do not fit int32.
+        If the data are not numbers, or integers do not fit the dtype.
     """
     from nnk.engines.select import get_engine
     return get_engine(engine).array(data, dtype)
+
+
+def full(shape: Any, value: Any, dtype: Any = None, engine: str | Engine | None = None) -> Tensor:
+    """Return a tensor of ``shape`` with ``value`` everywhere.
+
+    The dtype is by default that of the value: bool, int32 or float32.
+    """
+    from nnk.engines import creation
+    from nnk.engines.select import get_engine
+    return creation.full("full", get_engine(engine), shape, value, dtype)
+
+
+def zeros(shape: Any, dtype: Any = "float32", engine: str | Engine | None = None) -> Tensor:
+    """Return a tensor of ``shape`` with 0 everywhere."""
+    from nnk.engines import creation
+    from nnk.engines.select import get_engine
+    return creation.full("zeros", get_engine(engine), shape, 0, dtype)
+
+
+def ones(shape: Any, dtype: Any = "float32", engine: str | Engine | None = None) -> Tensor:
+    """Return a tensor of ``shape`` with 1 everywhere."""
+    from nnk.engines import creation
+    from nnk.engines.select import get_engine
+    return creation.full("ones", get_engine(engine), shape, 1, dtype)
+
+
+def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None,
+           engine: str | Engine | None = None) -> Tensor:
+    """Return the numbers from ``start`` to ``stop``, without it, ``step`` apart; from 0 to ``start`` without a stop.
+
+    The dtype is by default int32 for integers and float32 for other numbers.
+    """
+    from nnk.engines import creation
+    from nnk.engines.select import get_engine
+    return creation.arange(get_engine(engine), start, stop, step, dtype)
 
 
 def devices() -> list[DeviceInfo]:

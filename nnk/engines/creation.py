@@ -1,0 +1,36 @@
+"""Tensors from nothing but a shape or a range."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from nnk.engines.base import Engine
+from nnk.errors import ShapeError
+from nnk.expr.dtypes import dtype_of
+from nnk.expr.node import Tensor
+
+__all__ = ["arange", "full"]
+
+
+def _made(op: str, engine: Engine, make: Callable[[], Any], dtype: Any) -> Tensor:
+    """Return what ``make`` gives as a tensor of ``dtype`` (default: NumPy's, as :func:`nnk.array` takes it)."""
+    wanted = None if dtype is None else dtype_of(dtype, op)
+    try:
+        values = make()
+    except (TypeError, ValueError, ZeroDivisionError, MemoryError) as error:
+        raise ShapeError(f"Expected sizes and numbers for {op}, got what NumPy refuses: {error}", op=op) from error
+    return engine.array(values, wanted)
+
+
+def full(op: str, engine: Engine, shape: Any, value: Any, dtype: Any) -> Tensor:
+    """Return a tensor of ``shape`` with one value everywhere."""
+    return _made(op, engine, lambda: np.full(shape, value), dtype)
+
+
+def arange(engine: Engine, start: Any, stop: Any, step: Any, dtype: Any) -> Tensor:
+    """Return the numbers from ``start`` to ``stop``, without it, ``step`` apart; from 0 to ``start`` without a stop."""
+    first, end = (0, start) if stop is None else (start, stop)
+    return _made("arange", engine, lambda: np.arange(first, end, step), dtype)
