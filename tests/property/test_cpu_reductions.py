@@ -110,3 +110,13 @@ def test_reduction_of_a_matmul(axis, m, n, k, batch, rng):
     inputs = [floats(rng, batch * m * k, 0.001), floats(rng, batch * k * n, 0.001)]
     for trans in range(4):
         check(spec, launch_of(spec, batch * m, n, mm_k=k, mm_batch=batch, mm_trans=trans), inputs, isas=ISAS[-1:])
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (6, 33), (300, 40), (17000, 3)])
+def test_column_sums_of_halves(shape: tuple[int, int]) -> None:
+    """A column that is read as it lies in memory must be one of floats."""
+    import nnk
+    halves = np.random.default_rng(1).standard_normal(shape).astype(np.float16)
+    engine = nnk.engine("cpu")
+    want = engine.array(halves.astype(np.float32)).sum(0)
+    assert np.array_equal(engine.array(halves).sum(0).numpy().view(np.uint32), want.numpy().view(np.uint32))

@@ -232,10 +232,10 @@ static void add_grid_row(column_sum *s, uint64_t row, float *o, bool first) {
     }
 }
 
-/* The input that a reduction sums as it lies in memory, or NULL. */
+/* The input of 32-bit words that a reduction sums as it lies in memory, or NULL. */
 static const float *linear_input(const nnk_run *run, const nnk_pass *pass) {
     const nnk_node *source = &run->plan->nodes[run->plan->nodes[pass->reduces[0]].src[0]];
-    if (pass->n_reduces != 1 || source->kind != NNK_NODE_INPUT) return NULL;
+    if (pass->n_reduces != 1 || source->kind != NNK_NODE_INPUT || !nnk_is_word(run->in_type[source->index])) return NULL;
     unsigned kind = run->plan->spec.views[source->index].kind;
     return kind == NNK_VIEW_LINEAR || kind == NNK_VIEW_HEAD_GROUP ? nnk_in(run, source->index) : NULL;
 }
