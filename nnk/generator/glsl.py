@@ -108,10 +108,7 @@ class _Emitter:
         if name == "take":
             return f"b{view.param}.d[{row}]*cols+col"
         if name == "row_gather":
-            if not self.storage.is_plain_input(slot):
-                raise UnsupportedOpError(f"Expected float32 behind the view row_gather, got another dtype (input "
-                                         f"{slot})", op=name)
-            return f"label_row(b{view.param}.d[col],uint(b{slot}.d.length())/cols)*cols+col"
+            return f"label_row(b{view.param}.d[col],{self.storage.elements(slot)}/cols)*cols+col"
         if name not in _ADDRESSES:
             raise UnsupportedOpError(f"This version does not run the view {name} (input {slot})", op=name)
         return _ADDRESSES[name].format(p=word)

@@ -102,6 +102,15 @@ class Storage:
         """Say whether the slot holds 32-bit words, for certain."""
         return self.meta.input_letters[slot] == "w" and not self.meta.reads_halves
 
+    def elements(self, slot: int) -> str:
+        """Return how many elements the buffer of the slot has room for."""
+        words = f"uint(b{slot}.d.length())"
+        if self.is_plain_input(slot):
+            return words
+        if self.meta.input_letters[slot] in _WORD_OF_BYTE:
+            return f"({words}*4u)"
+        return "({words}<<(((W({f16})|W({bf16}))>>{slot}u)&1u))".format(words=words, slot=slot, **self.words)
+
     def brackets(self, slot: int) -> tuple[str, str]:
         """Return what stands before and behind the address of an element to make its word."""
         return (f"b{slot}.d[", "]") if self.is_plain_input(slot) else (f"load{slot}(", ")")

@@ -43,6 +43,19 @@ def test_other_slots_go_through_functions(prec_sig, slots):
     assert packed.put_word(0, "u") == "u"
 
 
+def test_room_is_counted_in_elements():
+    assert storage().elements(1) == "uint(b1.d.length())"
+    assert storage(0, "ubu").elements(0) == "(uint(b0.d.length())*4u)"
+    assert storage(DISPATCH_SIGNATURE).elements(1) == "(uint(b1.d.length())<<(((W(2)|W(3))>>1u)&1u))"
+
+
+def test_labels_take_rows_of_every_dtype():
+    gathered = ADD._replace(views=(ViewSpec(9, 0, 1), ViewSpec(8)))
+    for prec_sig, slots in ((DISPATCH_SIGNATURE, ""), (0, "uwf")):
+        module = compile_kernel(gathered, "v1.0123456789abcdef", prec_sig, slots=slots)
+        spirv.check_interface(module, kernel_meta_of(gathered, prec_sig, slots))
+
+
 def test_only_the_bits_of_the_slot_are_tested():
     text = storage(DISPATCH_SIGNATURE).functions([])
     assert "&1u" in text.split("load0")[1].split("load1")[0]
