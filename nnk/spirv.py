@@ -78,12 +78,16 @@ _FLOAT_CARRIERS = frozenset({1, 12, 43, 44, 46, 48, 50, 51, 54, 55, 57, 61, 77, 
 #: GLSL.std.450: the functions on integers, and InverseSqrt as the seed of sqrt and rsqrt (numerics 3.2, 3.3).
 _STD450_ALLOWED = frozenset({5, 7, 32, 38, 39, 41, 42, 44, 45, 73, 74, 75})
 
+#: The one instruction with a single rounding for two operations: R9 says where it is exact.
+_STD450_FMA = 50
+
 #: Names for messages, of the usual suspects.
 _STD450_NAMES = {1: "Round", 2: "RoundEven", 3: "Trunc", 4: "FAbs", 6: "FSign", 8: "Floor", 9: "Ceil", 10: "Fract",
                  13: "Sin", 14: "Cos", 15: "Tan", 19: "Sinh", 20: "Cosh", 21: "Tanh", 26: "Pow", 27: "Exp", 28: "Log",
                  29: "Exp2", 30: "Log2", 31: "Sqrt", 35: "Modf", 37: "FMin", 40: "FMax", 43: "FClamp", 46: "FMix",
-                 48: "Step", 49: "SmoothStep", 50: "Fma", 53: "Ldexp", 58: "PackHalf2x16", 62: "UnpackHalf2x16",
-                 66: "Length", 67: "Distance", 69: "Normalize", 79: "NMin", 80: "NMax", 81: "NClamp"}
+                 48: "Step", 49: "SmoothStep", _STD450_FMA: "Fma", 53: "Ldexp", 58: "PackHalf2x16",
+                 62: "UnpackHalf2x16", 66: "Length", 67: "Distance", 69: "Normalize", 79: "NMin", 80: "NMax",
+                 81: "NClamp"}
 
 #: Ops without a float result that still make floats: cooperative matrices (KHR, NV) and their loads and stores.
 _FORBIDDEN_OPS = frozenset({*range(4456, 4461), *range(5358, 5363)})
@@ -246,15 +250,16 @@ def decorate_no_contraction(spirv: bytes, functions: Collection[str] | None = No
     """
     module = _read(spirv)
     done = _no_contraction_ids(module)
-    missing, names, is_in = [], {}, True
+    missing: list[int] = []
+    names, is_in = {}, True
     for op, start in zip(module.ops, module.starts, strict=True):
         if op == _OP_NAME:
             operands = module.operands(start, 2)
             names[operands[0]] = module.text(operands[1:], start).split("(", 1)[0]
         elif op == _OP_FUNCTION:
             is_in = functions is None or names.get(module.result_id(start)) in functions
-        elif is_in and op in _ARITHMETIC and (target := module.result_id(start)) not in done:
-            missing.append(target)
+        elif is_in and (op in _ARITHMETIC or (op == _OP_EXT_INST and module.operands(start, 4)[3] == _STD450_FMA)):
+            missing += {module.result_id(start)} - done
     cut = 4 * module.first_of_types()
     added = _pack((_OP_DECORATE, target, _DECORATION_NO_CONTRACTION) for target in missing)
     return spirv[:cut] + added + spirv[cut:]
@@ -325,8 +330,10 @@ def add_execution_modes(spirv: bytes, modes: Collection[str]) -> bytes:
     return b"".join(pieces)
 
 
-def check_exact(spirv: bytes) -> None:
+def check_exact(spirv: bytes, *, may_fuse: bool = False) -> None:
     """Check that nothing in the module can make a float result inexact or dependent on the device (R3, R11).
+
+    ``may_fuse`` allows Fma: the kernel uses it where products are exact (R9).
 
     Raises
     ------
@@ -347,7 +354,7 @@ def check_exact(spirv: bytes) -> None:
             if result not in exact:
                 raise _not_exact(f"the result %{result} of {_ARITHMETIC[op]} lacks NoContraction", start)
         elif op == _OP_EXT_INST:
-            _check_ext_inst(module.operands(start, 4), std450, start)
+            _check_ext_inst(module.operands(start, 4), std450, exact if may_fuse else None, start)
         elif op in _FORBIDDEN_OPS:
             raise _not_exact(f"instruction {op} works on cooperative matrices", start)
         elif op in _HAS_TYPE_AND_RESULT:
@@ -374,11 +381,14 @@ def _not_exact(message: str, word: int) -> CompileError:
     return CompileError(f"The kernel breaks the numerics contract at SPIR-V byte {4 * word}: {message}")
 
 
-def _check_ext_inst(operands: array[int], std450: set[int], start: int) -> None:
+def _check_ext_inst(operands: array[int], std450: set[int], fusable: set[int] | None, start: int) -> None:
     if operands[2] not in std450:
         raise _not_exact(f"extended instruction {operands[3]} is not of GLSL.std.450", start)
     number = operands[3]
-    if number not in _STD450_ALLOWED:
+    if number == _STD450_FMA and fusable is not None:
+        if operands[1] not in fusable:
+            raise _not_exact(f"the result %{operands[1]} of Fma lacks NoContraction", start)
+    elif number not in _STD450_ALLOWED:
         raise _not_exact(f"{_STD450_NAMES.get(number, f'GLSL.std.450 {number}')} has no exact result", start)
 
 

@@ -103,6 +103,11 @@ class KernelMeta:
         return self.prec_sig == DISPATCH_SIGNATURE
 
     @property
+    def may_fuse(self) -> bool:
+        """Whether the kernel fuses products of float16 into sums, which changes no bit (R9)."""
+        return self.form == "matmul" and self.reads_halves
+
+    @property
     def half_offset(self) -> int:
         """Word offset of the two words of :data:`HALF_HEAD`."""
         return self.pc_base_fixed - len(HALF_HEAD)

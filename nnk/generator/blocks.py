@@ -9,7 +9,7 @@ from __future__ import annotations
 from string import Template
 
 __all__ = ["COLUMN_LANES", "ELEMENTWISE", "ELEMENTWISE_VEC4", "FETCH", "GROUPED_MAX", "GROUPED_SUM", "LABEL_ROW",
-           "MATMUL", "PRODUCT", "REDUCE", "REDUCE_MAX", "REDUCE_SUM", "ROW_LANES", "TREE"]
+           "MATMUL", "PRODUCT", "PRODUCTS", "REDUCE", "REDUCE_MAX", "REDUCE_SUM", "ROW_LANES", "TREE"]
 
 #: i runs over elements; the wrap guard keeps the last stride of a grid near 2**32 from starting over.
 ELEMENTWISE = Template("""\
@@ -214,10 +214,7 @@ ${restore}
       fetch_a(t,${fetch_a});
       fetch_b(t,${fetch_b});
       barrier();
-      for(uint k=0u;k<steps;k++){
-        vec4 a0=tile_a[k][ty*2u], a1=tile_a[k][ty*2u+1u], b0=tile_b[k][tx], b1=tile_b[k][8u+tx], p;
 ${products}
-      }
       barrier();
     }
     for(uint quad=0u;quad<16u;quad++){
@@ -239,6 +236,13 @@ ${body}
   }
 }
 """)
+
+#: The products of a step of k, added to the sums.
+PRODUCTS = Template("""\
+for(uint k=0u;k<steps;k++){
+  vec4 a0=tile_a[k][ty*2u], a1=tile_a[k][ty*2u+1u], b0=tile_b[k][tx], b1=tile_b[k][8u+tx]${product};
+${sums}
+}""")
 
 #: Fetches a 4 x 4 patch of one operand into its tile: ``across`` counts along m or n, k downwards. Whole quads are
 #: read where the patch is inside and its addresses allow it.

@@ -6,6 +6,7 @@ import pathlib
 
 from nnk import config, spirv
 from nnk.errors import CompileError
+from nnk.expr.meta import kernel_meta_of
 from nnk.expr.spec import ExprSpec
 from nnk.generator.glsl import emit
 from nnk.generator.mathlib import function_names
@@ -56,7 +57,7 @@ def compile_kernel(spec: ExprSpec, key: str, prec_sig: int = 0, variant: str = "
             module = spirv.decorate_no_contraction(module, function_names())
         else:
             module = spirv.decorate_no_contraction(module)
-            spirv.check_exact(module)
+            spirv.check_exact(module, may_fuse=kernel_meta_of(spec, prec_sig, slots).may_fuse)
     except CompileError as error:
         raise CompileError(f"Kernel {key}: {error.message}", key=key, source=source, log=error.log) from error
     _dump(key, ".spv", module)

@@ -487,6 +487,23 @@ def _fetch(storage: Storage, name: str, slot: int, address: str) -> str:
                                    load=load, quad=quad, end=end)
 
 
+def _products(emitter: _Emitter, a: int, b: int) -> list[str]:
+    """Return the loop over a step of k. If both operands are float16 at run time it may fuse (R9)."""
+    sums = {False: "p=vec4(a{row}.{lane})*b{half}; acc{at}=acc{at}+p;",
+            True: "acc{at}=fma(vec4(a{row}.{lane}),b{half},acc{at});"}
+
+    def loop(fused: bool) -> list[str]:
+        lines = [sums[fused].format(at=row * 2 + half, row=row // 4, lane="xyzw"[row % 4], half=half)
+                 for row in range(8) for half in range(2)]
+        return blocks.PRODUCTS.substitute(product="" if fused else ", p", sums=_indent(lines, 1)).split("\n")
+
+    # The code of slower tiers has calls in place of instructions: fusing would only add to them.
+    if not emitter.meta.may_fuse or emitter.variant in SOFT_VARIANTS:
+        return loop(False)
+    both = (1 << a) | (1 << b)
+    return [f"if((W({emitter.meta.half_offset})&{both}u)=={both}u){{", *loop(True), "} else {", *loop(False), "}"]
+
+
 def _emit_matmul(emitter: _Emitter) -> str:
     matmul = emitter.spec.matmul
     assert matmul is not None
@@ -501,8 +518,6 @@ def _emit_matmul(emitter: _Emitter) -> str:
     fetch = (_fetch(emitter.storage, "a", a, address)
              + _fetch(emitter.storage, "b", b, "base+(x+j)*stride+y*k_stride"))
     accumulators = ", ".join(f"acc{quad}=vec4(start)" for quad in range(16))
-    products = [f"p=vec4(a{row // 4}.{'xyzw'[row % 4]})*b{half}; acc{row * 2 + half}=acc{row * 2 + half}+p;"
-                for row in range(8) for half in range(2)]
     restore = [f"acc{row * 2 + half}=saved(at+{row}u,col0+{32 * half}u,cols,row0+{row}u<height);"
                for row in range(8) for half in range(2)]
     choose = [f"if(quad=={quad}u) acc=acc{quad};" for quad in range(1, 16)]
@@ -511,7 +526,7 @@ def _emit_matmul(emitter: _Emitter) -> str:
         operands=_indent([*_operand_bases(emitter, "a", a), *_operand_bases(emitter, "b", b)], 2),
         identity=_SUM_IDENTITY, fetch_a=fetch_a, fetch_b="b_base,n0,cols,k0,k_end,b_column,b_row",
         restore=_indent(restore, 3), save=emitter.store(0, "mm"), accumulators=accumulators,
-        products=_indent(products, 4), choose=_indent(choose, 3),
+        products=_indent(_products(emitter, a, b), 3), choose=_indent(choose, 3),
         body=_indent(emitter.whole_body(), 5)))
 
 

@@ -63,7 +63,9 @@ def _rows(engine: Engine, rows: int, cols: int, repeat: int) -> list[harness.Res
 def _matmul(engine: Engine, side: int, repeat: int) -> list[harness.Result]:
     rng = np.random.default_rng(2)
     a, b = (nnk.array(rng.standard_normal((side, side), dtype=np.float32), engine=engine) for _ in range(2))
-    return [_measure(f"matmul {side}", lambda: a @ b, engine, repeat, 2.0 * side ** 3, "FLOP")]
+    half_a, half_b = (tensor.astype("float16").eval() for tensor in (a, b))
+    rows = [(f"matmul {side}", lambda: a @ b), (f"matmul {side}, float16", lambda: half_a @ half_b)]
+    return [_measure(name, make, engine, repeat, 2.0 * side ** 3, "FLOP") for name, make in rows]
 
 
 def main() -> None:

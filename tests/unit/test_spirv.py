@@ -155,6 +155,20 @@ def test_forbidden(body: str, name: str) -> None:
         spirv.check_exact(spirv.decorate_no_contraction(compiled(body)))
 
 
+def test_fma_needs_leave_and_no_contraction(tmp_path: Path) -> None:
+    module = compiled("vec4 x = fma(vec4(a[i]), vec4(f), vec4(0.5)); a[i] = x.y;")
+    with pytest.raises(CompileError, match="Fma lacks NoContraction"):
+        spirv.check_exact(module, may_fuse=True)
+    done = spirv.decorate_no_contraction(module)
+    assert spirv.decorate_no_contraction(done) == done
+    spirv.check_exact(done, may_fuse=True)
+    validate(done, tmp_path)
+    with pytest.raises(CompileError, match="Fma has no exact result"):
+        spirv.check_exact(done)
+    with pytest.raises(CompileError, match="Exp has no exact result"):
+        spirv.check_exact(spirv.decorate_no_contraction(compiled("a[i] = exp(f);")), may_fuse=True)
+
+
 def test_subgroup_arithmetic_is_forbidden_and_movement_is_not() -> None:
     head = HEAD.replace("450\n", "450\n#extension GL_KHR_shader_subgroup_arithmetic : enable\n"
                                  "#extension GL_KHR_shader_subgroup_shuffle : enable\n")

@@ -192,6 +192,27 @@ void main(){
       fetch_a(t,a_base,m0,height,k0,k_end,a_row,a_column);
       fetch_b(t,b_base,n0,cols,k0,k_end,b_column,b_row);
       barrier();
+      if((W(8)&3u)==3u){
+      for(uint k=0u;k<steps;k++){
+        vec4 a0=tile_a[k][ty*2u], a1=tile_a[k][ty*2u+1u], b0=tile_b[k][tx], b1=tile_b[k][8u+tx];
+        acc0=fma(vec4(a0.x),b0,acc0);
+        acc1=fma(vec4(a0.x),b1,acc1);
+        acc2=fma(vec4(a0.y),b0,acc2);
+        acc3=fma(vec4(a0.y),b1,acc3);
+        acc4=fma(vec4(a0.z),b0,acc4);
+        acc5=fma(vec4(a0.z),b1,acc5);
+        acc6=fma(vec4(a0.w),b0,acc6);
+        acc7=fma(vec4(a0.w),b1,acc7);
+        acc8=fma(vec4(a1.x),b0,acc8);
+        acc9=fma(vec4(a1.x),b1,acc9);
+        acc10=fma(vec4(a1.y),b0,acc10);
+        acc11=fma(vec4(a1.y),b1,acc11);
+        acc12=fma(vec4(a1.z),b0,acc12);
+        acc13=fma(vec4(a1.z),b1,acc13);
+        acc14=fma(vec4(a1.w),b0,acc14);
+        acc15=fma(vec4(a1.w),b1,acc15);
+      }
+      } else {
       for(uint k=0u;k<steps;k++){
         vec4 a0=tile_a[k][ty*2u], a1=tile_a[k][ty*2u+1u], b0=tile_b[k][tx], b1=tile_b[k][8u+tx], p;
         p=vec4(a0.x)*b0; acc0=acc0+p;
@@ -210,6 +231,7 @@ void main(){
         p=vec4(a1.z)*b1; acc13=acc13+p;
         p=vec4(a1.w)*b0; acc14=acc14+p;
         p=vec4(a1.w)*b1; acc15=acc15+p;
+      }
       }
       barrier();
     }

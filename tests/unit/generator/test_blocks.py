@@ -20,6 +20,7 @@ HOLES = {
     "PRODUCT": {"operands", "identity", "a", "b"},
     "MATMUL": {"step", "quads", "fetch", "last", "block", "operands", "identity", "accumulators", "fetch_a", "fetch_b",
                "products", "choose", "body", "restore", "save"},
+    "PRODUCTS": {"product", "sums"},
     "FETCH": {"name", "quads", "pad", "address", "load", "quad", "end"},
     "GROUPED_SUM": {"name", "lane_count", "identity", "value"},
     "GROUPED_MAX": {"name", "identity", "value"},

@@ -7,8 +7,8 @@ import pytest
 from nnk import config, spirv
 from nnk._fast import shaderc
 from nnk.errors import CompileError, UnsupportedOpError
-from nnk.expr.meta import kernel_meta_of
-from nnk.expr.spec import ExprSpec, Instr, Operand, ViewSpec
+from nnk.expr.meta import DISPATCH_SIGNATURE, kernel_meta_of
+from nnk.expr.spec import ExprSpec, Instr, Matmul, Operand, ViewSpec
 from nnk.generator import compile as rules
 from nnk.generator.compile import compile_kernel, compiler_version
 from nnk.generator.glsl import emit
@@ -28,6 +28,15 @@ def test_module_is_exact_and_fits_its_meta():
 def test_undecorated_module_would_not_pass():
     with pytest.raises(CompileError, match="NoContraction"):
         spirv.check_exact(shaderc.compile_glsl(emit(TANH), "test"))
+
+
+def test_a_product_of_halves_alone_may_fuse():
+    product = ExprSpec(1, (Instr(69, 0, Operand(5, 0)),), (ViewSpec(0), ViewSpec(0)), matmul=Matmul(0, 1))
+    spirv.check_exact(compile_kernel(product, "v1.test"))
+    module = compile_kernel(product, "v1.test", DISPATCH_SIGNATURE)
+    spirv.check_exact(module, may_fuse=True)
+    with pytest.raises(CompileError, match="Fma has no exact result"):
+        spirv.check_exact(module)
 
 
 def test_fast_kernels_decorate_the_exact_functions_alone():

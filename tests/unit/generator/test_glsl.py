@@ -12,7 +12,7 @@ from nnk import numerics, ops, spirv
 from nnk._fast import shaderc
 from nnk.errors import UnsupportedOpError
 from nnk.expr.canonical import canonicalise
-from nnk.expr.meta import kernel_meta_of
+from nnk.expr.meta import DISPATCH_SIGNATURE, kernel_meta_of
 from nnk.expr.spec import ExprSpec, Instr, Matmul, Operand, ViewSpec
 from nnk.generator.glsl import emit
 from tests.strategies import FORMS, random_case
@@ -244,3 +244,14 @@ def test_kernels_of_real_graphs_validate(cpu, tmp_path):
 def test_contract_texts_are_emitted_as_they_are():
     source = emit(spec_of(("tanh", arg("input"))))
     assert f"float v0={numerics.FUNCTIONS['tanh'].format(a='x0')};" in source
+
+
+def test_products_of_float16_alone_may_fuse():
+    product = spec_of(("copy", arg("matmul")), views=("linear", "linear"), matmul=Matmul(0, 1))
+    halves = emit(product, DISPATCH_SIGNATURE)
+    assert "if((W(8)&3u)==3u){" in halves
+    assert halves.count("=fma(") == 16
+    kinds = ("t2", "t3")
+    others = [emit(product), emit(spec_of(("add", arg("input"), arg("input", 1)), views=("linear", "linear")),
+                                  DISPATCH_SIGNATURE), *(emit(product, DISPATCH_SIGNATURE, kind) for kind in kinds)]
+    assert not any("=fma(" in text for text in others)
