@@ -64,8 +64,8 @@ def links(libraries: list[str]) -> bool:
         source = Path(folder, "probe.c")
         source.write_text("#include <shaderc/shaderc.h>\n"
                           "int main(void) { return shaderc_compiler_initialize() == 0; }\n")
-        command = [os.environ.get("CXX", "g++"), "-x", "c", str(source), "-x", "none", "-o", str(Path(folder, "probe")),
-                   *libraries]
+        compiler = shlex.split(os.environ.get("CXX", "g++"))
+        command = [*compiler, "-x", "c", str(source), "-x", "none", "-o", str(Path(folder, "probe")), *libraries]
         return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
