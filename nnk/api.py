@@ -45,8 +45,8 @@ def array(data: Any, engine: str | Engine | None = None, dtype: Any = None) -> T
     Parameters
     ----------
     data : array_like
-        Arrays keep float32, float16, bfloat16, int32, uint8 and bool; other floats become float32, other integers
-        int32. Python's ints and floats become float32.
+        Arrays keep float32, float16, bfloat16, int32, uint8 and bool; other floats, Python's too, become float32,
+        other integers, Python's too, int32 if all values fit.
     engine : str, Engine or None
         As for :func:`nnk.engine`.
     dtype : str or numpy.dtype, optional

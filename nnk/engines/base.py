@@ -37,12 +37,25 @@ class KernelCounts:
     hits: list[str] = field(default_factory=list)
 
 
+def _check_range(low: int, high: int, wanted: np.dtype[Any]) -> None:
+    """Check the least and the largest of some integers."""
+    limits = np.iinfo(wanted)
+    if low < limits.min or high > limits.max:
+        worst = low if low < limits.min else high
+        raise DTypeError(f"Expected integers from {limits.min} to {limits.max} for a tensor of {wanted}, got "
+                         f"{worst if abs(worst) < 10**20 else f'one of {worst.bit_length()} bits'}; pass "
+                         f"dtype=\"float32\" for numbers to compute with", op="array", dtypes=(wanted,))
+
+
 def _array_of(data: Any, dtype: Any) -> np.ndarray[Any, Any]:
     """Return ``data`` as a C-contiguous array of a dtype of tensors that nobody else writes to."""
     try:
         source = np.asarray(data)
     except ValueError as error:
         raise ShapeError(f"Expected rows of one length for nnk.array: {error}", op="array") from error
+    if dtype is None and source.dtype.kind == "O" and source.size and all(type(value) is int for value in source.flat):
+        # Python's integers, one of which is beyond 64 bits.
+        _check_range(min(source.flat), max(source.flat), INT32)
     if source.dtype.kind not in _WIDEST and source.dtype.name != "bfloat16":
         raise DTypeError(f"Expected numbers for nnk.array, got dtype {source.dtype}", op="array",
                          dtypes=(source.dtype,))
@@ -51,17 +64,12 @@ def _array_of(data: Any, dtype: Any) -> np.ndarray[Any, Any]:
     elif source.dtype.name in DTYPES:
         wanted = dtype_of(source.dtype.name, "nnk.array")
     else:
-        # Python ints are numbers to compute with; NumPy's integer arrays are integers.
-        is_typed = isinstance(data, (np.ndarray, np.generic, Tensor))
-        wanted = _WIDEST[source.dtype.kind] if is_typed else FLOAT32
+        wanted = _WIDEST[source.dtype.kind]
     if info_of(wanted).word == "int" and source.size:
         if source.dtype.kind not in "iub":
             raise DTypeError(f"Expected integers for a tensor of {wanted}, got dtype {source.dtype}; round them before "
                              f"nnk.array", op="array", dtypes=(source.dtype,))
-        limits = np.iinfo(wanted)
-        if int(source.min()) < limits.min or int(source.max()) > limits.max:
-            raise DTypeError(f"Expected integers that fit {wanted} for nnk.array, got {source.min()} to "
-                             f"{source.max()}", op="array", dtypes=(source.dtype,))
+        _check_range(int(source.min()), int(source.max()), wanted)
     with np.errstate(over="ignore", invalid="ignore"):
         return np.array(source, dtype=wanted, order="C", copy=True)
 

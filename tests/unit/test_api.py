@@ -33,13 +33,23 @@ def test_array_copies():
 
 
 @pytest.mark.parametrize(("data", "dtype"), [
-    (1, np.float32), ([1, 2], np.float32), (np.float64(0.1), np.float32), (np.array([True]), np.bool_),
-    (np.array([1, 2]), np.int32), (np.array([1], np.uint8), np.uint8), ([], np.float32),
-    (np.array([1], np.int16), np.int32), (np.array([0.1], np.float16), np.float16), ([True, False], np.bool_)])
+    (1, np.int32), ([1, -2], np.int32), ([[2**31 - 1], [-2**31]], np.int32), (range(3), np.int32), (True, np.bool_),
+    (1.0, np.float32), ([1, 2.5], np.float32), ([True, 2], np.int32), (np.float64(0.1), np.float32), ([], np.float32),
+    (np.array([True]), np.bool_), (np.array([1, 2]), np.int32), (np.array([1], np.uint8), np.uint8),
+    *((np.array([1, 0], code), np.int32) for code in "bhHIlLqQ"), (np.array([0.1], np.float16), np.float16),
+    ([True, False], np.bool_)])
 def test_array_dtypes(data, dtype):
     tensor = nnk.array(data, engine="cpu")
     assert tensor.dtype == dtype
     assert np.array_equal(tensor.numpy(), np.asarray(data).astype(dtype))
+
+
+def test_lists_of_integers_beside_tensors_are_int32():
+    """As in NumPy, but for the width."""
+    whole, byte, real = (nnk.array([1, 2], "cpu", dtype) for dtype in ("int32", "uint8", "float32"))
+    assert [nnk.add(t, [3, 4]).dtype for t in (whole, byte, real)] == [np.int32, np.int32, np.float32]
+    # Python's numbers stay weak.
+    assert [(t + 3).dtype for t in (whole, byte, real)] == [np.int32, np.uint8, np.float32]
 
 
 @pytest.mark.parametrize(("data", "dtype"), [

@@ -85,8 +85,12 @@ def test_doubles_round_and_overflow_without_a_warning(engine):
     ([1.0], np.float64, DTypeError, "Expected float32, .* or bool for the dtype of nnk.array, got float64"),
     ([1.0], "no dtype", DTypeError, "Expected float32, .* or bool for the dtype of nnk.array, got no dtype"),
     ([1.5], np.int32, DTypeError, "Expected integers for a tensor of int32, got dtype float64"),
-    (np.array([2**31]), None, DTypeError, "integers that fit int32 for nnk.array, got 2147483648 to 2147483648"),
-    (np.array([0, 2**64 - 1], np.uint64), None, DTypeError, "fit int32"),
+    (np.array([2**31]), None, DTypeError, "Expected integers from -2147483648 to 2147483647 for a tensor of int32, got "
+     "2147483648; pass dtype=\"float32\""),
+    (np.array([0, 2**64 - 1], np.uint64), None, DTypeError, "a tensor of int32, got 18446744073709551615;"),
+    ([1, -2**31 - 1], None, DTypeError, "a tensor of int32, got -2147483649;"),
+    (2**31, None, DTypeError, "a tensor of int32, got 2147483648;"),
+    ([2**99, 1], None, DTypeError, "a tensor of int32, got one of 100 bits;"),
     (np.array(["2020-01-01"], "M8"), None, DTypeError, "got dtype datetime64")])
 def test_array_refuses(data, dtype, error, text, engine):
     with pytest.raises(error, match=text):

@@ -32,5 +32,5 @@ def test_what_is_refused():
         nnk.arange(0, 1, 0, engine="cpu")
     with pytest.raises(DTypeError, match="dtype of ones"):
         nnk.ones(3, "float64", "cpu")
-    with pytest.raises(DTypeError, match="that fit uint8"):
+    with pytest.raises(DTypeError, match="Expected integers from 0 to 255"):
         nnk.full(3, 256, "uint8", "cpu")
