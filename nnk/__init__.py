@@ -55,7 +55,6 @@ if TYPE_CHECKING:
         isfinite,
         isinf,
         isnan,
-        layer_norm,
         left_shift,
         log,
         log1p,
@@ -64,9 +63,7 @@ if TYPE_CHECKING:
         logical_not,
         logical_or,
         logical_xor,
-        matmul,
         maximum,
-        mean,
         minimum,
         negative,
         power,
@@ -74,26 +71,20 @@ if TYPE_CHECKING:
         relu,
         remainder,
         right_shift,
-        rms_norm,
         rsqrt,
         sigmoid,
         sign,
         silu,
         sin,
-        softmax,
         sqrt,
         square,
         tanh,
         trunc,
         where,
     )
-    from nnk.expr.functions import reduce_max as amax
-    from nnk.expr.functions import reduce_max as max
-    from nnk.expr.functions import reduce_min as amin
-    from nnk.expr.functions import reduce_min as min
-    from nnk.expr.functions import reduce_sum as sum
     from nnk.expr.functions import rint as round
     from nnk.expr.node import Tensor
+    from nnk.expr.norms import layer_norm, rms_norm, softmax
     from nnk.expr.operators import (
         add,
         divide,
@@ -106,6 +97,13 @@ if TYPE_CHECKING:
         not_equal,
         subtract,
     )
+    from nnk.expr.products import matmul
+    from nnk.expr.reductions import mean
+    from nnk.expr.reductions import reduce_max as amax
+    from nnk.expr.reductions import reduce_max as max
+    from nnk.expr.reductions import reduce_min as amin
+    from nnk.expr.reductions import reduce_min as min
+    from nnk.expr.reductions import reduce_sum as sum
     from nnk.expr.statistics import reduce_all as all
     from nnk.expr.statistics import reduce_any as any
     from nnk.expr.statistics import std, var
@@ -217,17 +215,20 @@ _SOURCES: dict[str, tuple[str, str]] = {
     **{name: ("nnk.expr.functions", name) for name in (
         "absolute", "arctan", "arctan2", "bitwise_and", "bitwise_or", "bitwise_xor", "ceil", "clip", "cos", "erf",
         "exp", "exp2", "expm1", "floor", "floor_divide", "fmod", "gelu", "invert", "isfinite", "isinf", "isnan",
-        "layer_norm", "left_shift", "log", "log1p", "log2", "logical_and", "logical_not", "logical_or", "logical_xor",
-        "matmul", "maximum", "mean", "minimum", "negative", "power", "reciprocal", "relu", "remainder", "right_shift",
-        "rms_norm", "rsqrt", "sigmoid", "sign", "silu", "sin", "softmax", "sqrt", "square", "tanh", "trunc", "where")},
+        "left_shift", "log", "log1p", "log2", "logical_and", "logical_not", "logical_or", "logical_xor", "maximum",
+        "minimum", "negative", "power", "reciprocal", "relu", "remainder", "right_shift", "rsqrt", "sigmoid", "sign",
+        "silu", "sin", "sqrt", "square", "tanh", "trunc", "where")},
+    **{name: ("nnk.expr.norms", name) for name in ("layer_norm", "rms_norm", "softmax")},
     **{name: ("nnk.expr.operators", name) for name in (
         "add", "divide", "equal", "greater", "greater_equal", "less", "less_equal", "multiply", "not_equal",
         "subtract")},
-    **{name: ("nnk.expr.functions", f"reduce_{name}") for name in ("max", "min", "sum")},
-    **{f"a{name}": ("nnk.expr.functions", f"reduce_{name}") for name in ("max", "min")},
+    **{name: ("nnk.expr.reductions", f"reduce_{name}") for name in ("max", "min", "sum")},
+    **{f"a{name}": ("nnk.expr.reductions", f"reduce_{name}") for name in ("max", "min")},
     **{name: ("nnk.expr.statistics", f"reduce_{name}") for name in ("all", "any")},
     **{name: ("nnk.expr.statistics", name) for name in ("std", "var")},
     **{name: ("nnk.expr.views", name) for name in ("broadcast_to", "reshape", "take", "transpose")},
+    "matmul": ("nnk.expr.products", "matmul"),
+    "mean": ("nnk.expr.reductions", "mean"),
     "KernelCache": ("nnk.cache.store", "KernelCache"),
     "Tensor": ("nnk.expr.node", "Tensor"),
     "attention": ("nnk.expr.attention", "attention"),

@@ -15,10 +15,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from nnk.errors import ExprError, ShapeError
-from nnk.expr import functions
+from nnk.expr import functions, norms, reductions
 from nnk.expr.attention import attention
 from nnk.expr.dtypes import DTYPES
 from nnk.expr.node import MAX_RANK, Tensor, constant, elementwise
+from nnk.expr.products import matmul
 
 __all__ = ["FUNCTIONS", "names_in", "parse_shapes", "tensor_of"]
 
@@ -52,8 +53,8 @@ FUNCTIONS: dict[str, Function] = {
         "log2", "logical_not", "reciprocal", "relu", "rsqrt", "sigmoid", "sign", "silu", "sin", "sqrt", "square",
         "tanh", "trunc")},
     **{name: Function(getattr(functions, name), 2, 2) for name in (
-        "arctan2", "floor_divide", "fmod", "logical_and", "logical_or", "logical_xor", "matmul", "maximum", "minimum",
-        "power", "remainder")},
+        "arctan2", "floor_divide", "fmod", "logical_and", "logical_or", "logical_xor", "maximum", "minimum", "power",
+        "remainder")},
     **{name: Function(_converter(name)) for name in DTYPES},
     "abs": Function(functions.absolute),
     "attention": Function(attention, 3, 4),
@@ -61,14 +62,15 @@ FUNCTIONS: dict[str, Function] = {
     "clip": Function(functions.clip, 3, 3),
     "gelu": Function(lambda x: functions.gelu(x)),
     "gelu_tanh": Function(lambda x: functions.gelu(x, "tanh")),
-    "layer_norm": Function(functions.layer_norm, 1, 3),
-    "max": Function(_last_axis(functions.reduce_max)),
-    "mean": Function(_last_axis(functions.mean)),
-    "min": Function(_last_axis(functions.reduce_min)),
-    "rms_norm": Function(functions.rms_norm, 1, 2),
+    "layer_norm": Function(norms.layer_norm, 1, 3),
+    "matmul": Function(matmul, 2, 2),
+    "max": Function(_last_axis(reductions.reduce_max)),
+    "mean": Function(_last_axis(reductions.mean)),
+    "min": Function(_last_axis(reductions.reduce_min)),
+    "rms_norm": Function(norms.rms_norm, 1, 2),
     "round": Function(functions.rint),
-    "softmax": Function(lambda x: functions.softmax(x)),
-    "sum": Function(_last_axis(functions.reduce_sum)),
+    "softmax": Function(lambda x: norms.softmax(x)),
+    "sum": Function(_last_axis(reductions.reduce_sum)),
     "transpose": Function(lambda x: _tensor(x).swapaxes(-1, -2)),
     "where": Function(functions.where, 3, 3),
 }
@@ -77,7 +79,7 @@ _BINARY: dict[type[ast.AST], str] = {
     ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.BitAnd: "iand", ast.BitOr: "ior",
     ast.BitXor: "ixor", ast.LShift: "ishl", ast.RShift: "ishr"}
 _BY_FUNCTION: dict[type[ast.AST], Callable[[Any, Any], Tensor]] = {
-    ast.MatMult: functions.matmul, ast.Pow: functions.power, ast.Mod: functions.remainder,
+    ast.MatMult: matmul, ast.Pow: functions.power, ast.Mod: functions.remainder,
     ast.FloorDiv: functions.floor_divide}
 _COMPARE: dict[type[ast.AST], str] = {ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge", ast.Eq: "eq",
                                       ast.NotEq: "ne"}

@@ -15,7 +15,7 @@ import numpy as np
 
 from nnk.engines.base import Engine
 from nnk.engines.parity import ordinary_values, special_values
-from nnk.expr import functions
+from nnk.expr import functions, norms
 from nnk.expr.node import Tensor
 
 __all__ = ["CASES", "PATH", "Anchors", "anchors"]
@@ -76,11 +76,11 @@ CASES: dict[str, Callable[[Engine], Tensor]] = {
         engine, 33, 17, seed=2),
     "negative and broadcast strides": lambda engine: _values(engine, 33, 20)[::2, ::-3].T + _values(engine, 17, seed=2),
     "rows by index": lambda engine: _values(engine, 50, 33).take(np.arange(70, dtype=np.int32) * 7 % 50) * 2,
-    "normalised rows": lambda engine: functions.layer_norm(_ordinary(engine, 9, 384)),
-    "softmax of rows of 20000": lambda engine: functions.softmax(_ordinary(engine, 2, 20000)),
+    "normalised rows": lambda engine: norms.layer_norm(_ordinary(engine, 9, 384)),
+    "softmax of rows of 20000": lambda engine: norms.softmax(_ordinary(engine, 2, 20000)),
     "sum of a row of 200000": lambda engine: _ordinary(engine, 1, 200000).sum(axis=-1),
     "sum of columns of 70000": lambda engine: _ordinary(engine, 70000, 3).sum(axis=0),
-    "softmax of columns": lambda engine: functions.softmax(_ordinary(engine, 300, 33), 0),
+    "softmax of columns": lambda engine: norms.softmax(_ordinary(engine, 300, 33), 0),
     "normalised columns": lambda engine: _normalised(_ordinary(engine, 400, 33)),
     "one element": lambda engine: functions.exp(_ordinary(engine)),
     "19 inputs": _many_inputs,

@@ -1,50 +1,30 @@
-"""Functions on tensors: elementwise, reductions, matmul, and the compositions that models use.
+"""Functions of the elements of tensors.
 
 Each returns a new lazy tensor. Values follow docs/numerics.md: the same bits on every engine.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from nnk.errors import DTypeError, ExprError, ShapeError
-from nnk.expr.dtypes import BOOL, info_of
-from nnk.expr.node import (
-    CHUNKED,
-    FLOAT32,
-    Tensor,
-    binary_operands,
-    broadcast_shapes,
-    constant,
-    elementwise,
-    geometry_of,
-    run_time_parameter,
-)
+from nnk.errors import DTypeError, ExprError
+from nnk.expr.dtypes import BOOL
+from nnk.expr.node import FLOAT32, Tensor, binary_operands, constant, elementwise
 from nnk.expr.out import stored
-from nnk.expr.promote import as_real, astype, common_dtype, integer_constant, operands_of, truth
-from nnk.expr.views import broadcast_to, normalise_axes, reshape, swapaxes, transpose
-from nnk.numerics import REDUCE_CHUNK
+from nnk.expr.promote import astype, common_dtype, integer_constant, operands_of, truth
 
 __all__ = ["absolute", "arctan", "arctan2", "bitwise_and", "bitwise_or", "bitwise_xor", "ceil", "clip", "cos", "erf",
            "exp", "exp2", "expm1", "floor", "floor_divide", "fmod", "gelu", "invert", "isfinite", "isinf", "isnan",
-           "layer_norm", "left_shift", "log", "log1p", "log2", "logical_and", "logical_not", "logical_or",
-           "logical_xor", "matmul", "maximum", "mean", "minimum", "negative", "power", "reciprocal", "reduce_max",
-           "reduce_min", "reduce_sum", "relu", "remainder", "right_shift", "rint", "rms_norm", "rsqrt", "sigmoid",
-           "sign", "silu", "sin", "softmax", "sqrt", "square", "tanh", "trunc", "where"]
+           "left_shift", "log", "log1p", "log2", "logical_and", "logical_not", "logical_or", "logical_xor", "maximum",
+           "minimum", "negative", "power", "reciprocal", "relu", "remainder", "right_shift", "rint", "rsqrt", "sigmoid",
+           "sign", "silu", "sin", "sqrt", "square", "tanh", "trunc", "where"]
 
-Axis = int | Sequence[int] | None
-
-#: Longest line that one kernel reduces. It depends on nothing but the length, so that all devices make the same cut.
-LONGEST_LINE = 4 * REDUCE_CHUNK
 #: Largest exponent of an integer.
 MAX_POWER = 64
 
-
-# ------------------------------------------------------------------------------------------ elementwise
 
 def exp(x: Any, *, out: Tensor | None = None) -> Tensor:
     """Return e**x, elementwise."""
@@ -363,234 +343,3 @@ def broadcast_constant(value: int, like: Tensor) -> Tensor:
     dtype = common_dtype([like.dtype])
     number = constant(value) if dtype == FLOAT32 else integer_constant(value, dtype)
     return Tensor("const", (), number.attrs, like.shape, dtype, like.engine)
-
-
-# ------------------------------------------------------------------------------------------ reductions
-
-def _is_by_column(x: Tensor, kept: tuple[int, ...], reduced: tuple[int, ...]) -> bool:
-    """Say whether a reduction reads whole lines of memory when its lines are columns: kept values lie side by side."""
-    if not kept or kept != tuple(range(kept[0], kept[-1] + 1)):
-        return False
-    strides = geometry_of(x)[2]
-    inner_kept, inner_reduced = strides[kept[-1]], strides[reduced[-1]]
-    if inner_kept == inner_reduced:
-        return kept[-1] > reduced[-1]
-    return inner_kept == 1 and all(strides[axis] == strides[axis + 1] * x.shape[axis + 1] for axis in kept[:-1])
-
-
-def _lines_to_reduce(x: Tensor, reduced: tuple[int, ...]) -> tuple[Tensor, str]:
-    """Return (tensor, "row") with the reduced axes merged into the last one, or (tensor, "col") with them in front."""
-    if len(reduced) == x.ndim == 1:
-        return x, "row"
-    kept = tuple(axis for axis in range(x.ndim) if axis not in reduced)
-    by_column = _is_by_column(x, kept, reduced)
-    order = reduced + kept if by_column else kept + reduced
-    moved = x if order == tuple(range(x.ndim)) else transpose(x, order)
-    if by_column:
-        # All axes but the last are rows of a column.
-        return moved if len(kept) == 1 else reshape(moved, (_count(x, reduced), _count(x, kept))), "col"
-    if len(reduced) == 1:
-        return moved, "row"
-    return reshape(moved, (*(x.shape[axis] for axis in kept), _count(x, reduced))), "row"
-
-
-def _count(x: Tensor, axes: tuple[int, ...]) -> int:
-    return math.prod(x.shape[axis] for axis in axes)
-
-
-def _reduce_lines(op: str, values: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Return one value a row (op ``row_...``) or a column (``col_...``) of ``values``.
-
-    Lines that are long go through the results of their chunks, in kernels of their own: chunks of one line then run
-    side by side, and rule R7 gives the same bits. ``shape`` is the wanted shape of the result, if it broadcasts.
-    """
-    is_row = op.startswith("row")
-    while (length := values.shape[-1] if is_row else math.prod(values.shape[:-1])) > LONGEST_LINE:
-        chunks = -(-length // REDUCE_CHUNK)
-        cut = (*values.shape[:-1], chunks) if is_row else (chunks, values.shape[-1])
-        values = Tensor(op, (values,), CHUNKED, cut, FLOAT32, values.engine)
-    if is_row:
-        shape = (*values.shape[:-1], 1)
-    elif shape[-1:] != values.shape[-1:] or len(shape) > values.ndim or math.prod(shape) != shape[-1]:
-        shape = (*(1,) * (values.ndim - 1), values.shape[-1])
-    return Tensor(op, (values,), (), shape, FLOAT32, values.engine)
-
-
-def axes_of(x: Tensor, axis: Axis, op: str) -> tuple[int, ...]:
-    """Return the axes to reduce. A 0-D tensor has axis 0 in reductions, as in NumPy."""
-    return normalise_axes(axis, x.ndim, op) if x.ndim else normalise_axes(axis, 1, op)[:0]
-
-
-def _reduced_shape(x: Tensor, axes: tuple[int, ...], keepdims: bool) -> tuple[int, ...]:
-    if keepdims:
-        return tuple(1 if axis in axes else size for axis, size in enumerate(x.shape))
-    return tuple(size for axis, size in enumerate(x.shape) if axis not in axes)
-
-
-def reduce_over(name: str, op: str, tensor: Tensor, axes: tuple[int, ...], keepdims: bool, empty: float | None,
-                begin: Callable[[Tensor], Tensor] = lambda lines: lines,
-                finish: Callable[[Tensor], Tensor] = lambda result: result) -> Tensor:
-    """Return finish(op(begin(lines))) for the reduction ``op`` (sum or max); ``name`` is what the caller calls it.
-
-    ``begin`` comes after the axes are moved, ``finish`` before they are dropped: both then belong to the one kernel.
-    """
-    if tensor.ndim == 0:
-        tensor, axes, keepdims = reshape(tensor, (1,)), (0,), False
-    if not axes:
-        return finish(begin(astype(tensor, FLOAT32)))
-    shape = _reduced_shape(tensor, axes, keepdims)
-    if math.prod(tensor.shape[a] for a in axes) == 0:
-        if empty is None:
-            raise ShapeError(f"Expected at least one element to reduce for {name}, got shape {tensor.shape}", op=name,
-                             shapes=(tensor.shape,))
-        return finish(Tensor("const", (), constant(empty).attrs, shape, FLOAT32, tensor.engine))
-    lines, direction = _lines_to_reduce(tensor, axes)
-    result = finish(_reduce_lines(f"{direction}_{op}", begin(lines), shape))
-    return result if result.shape == shape else reshape(result, shape)
-
-
-def reduce_sum(x: Any, axis: Axis = None, keepdims: bool = False, *, out: Tensor | None = None) -> Tensor:
-    """Return the sum over ``axis`` (default: all), in the fixed order of docs/numerics.md R7; int32 for integers.
-
-    The elements of several axes are added in row-major order of these axes. The sum of no elements is +0.
-    """
-    if out is not None:
-        return stored("sum", reduce_sum(x, axis, keepdims), out, False)
-    (tensor,), _, _ = operands_of("sum", (x,))
-    if info_of(tensor.dtype).word != "float":
-        from nnk.expr import whole
-        return whole.integer_sum(tensor, axes_of(tensor, axis, "sum"), keepdims)
-    return reduce_over("sum", "sum", tensor, axes_of(tensor, axis, "sum"), keepdims, 0.0)
-
-
-def reduce_max(x: Any, axis: Axis = None, keepdims: bool = False, *, out: Tensor | None = None) -> Tensor:
-    """Return the maximum over ``axis`` (default: all), NaN if any element is NaN; a ShapeError if there is none."""
-    if out is not None:
-        return stored("max", reduce_max(x, axis, keepdims), out, False)
-    (tensor,), _, _ = operands_of("max", (x,))
-    if info_of(tensor.dtype).word != "float":
-        from nnk.expr import whole
-        return whole.integer_max(tensor, axes_of(tensor, axis, "max"), keepdims)
-    return reduce_over("max", "max", tensor, axes_of(tensor, axis, "max"), keepdims, None)
-
-
-def reduce_min(x: Any, axis: Axis = None, keepdims: bool = False, *, out: Tensor | None = None) -> Tensor:
-    """Return the minimum over ``axis`` (default: all), NaN if any element is NaN; a ShapeError if there is none."""
-    if out is not None:
-        return stored("min", reduce_min(x, axis, keepdims), out, False)
-    (tensor,), _, _ = operands_of("min", (x,))
-    if info_of(tensor.dtype).word != "float":
-        from nnk.expr import whole
-        return whole.integer_min(tensor, axes_of(tensor, axis, "min"), keepdims)
-    return reduce_over("min", "max", tensor, axes_of(tensor, axis, "min"), keepdims, None, negative, negative)
-
-
-def mean(x: Any, axis: Axis = None, keepdims: bool = False, *, out: Tensor | None = None) -> Tensor:
-    """Return sum(x, axis) / n over ``axis`` (default: all); NaN for no elements."""
-    (tensor,), _ = binary_operands("mean", (x,))
-    axes = axes_of(tensor, axis, "mean")
-    count = math.prod(tensor.shape[a] for a in axes)
-    result = reduce_over("mean", "sum", tensor, axes, keepdims, 0.0,
-                         finish=lambda total: total / run_time_parameter(count))
-    return stored("mean", result, out, False)
-
-
-# ------------------------------------------------------------------------------------------ matmul
-
-def matmul(a: Any, b: Any, *, out: Tensor | None = None) -> Tensor:
-    """Return the matrix product of a (..., m, k) and b (..., k, n) as (..., m, n); batches broadcast.
-
-    A 1-D operand is a row (left) or a column (right), and its axis is dropped from the result, as in NumPy. Sums run
-    over k in increasing order (docs/numerics.md R8).
-
-    Raises
-    ------
-    ShapeError
-        If an operand is 0-D or the inner sizes differ.
-    """
-    if out is not None:
-        return stored("matmul", matmul(a, b), out, False)
-    (left, right), engine = as_real("matmul", (a, b))
-    if left.ndim == 0 or right.ndim == 0:
-        raise ShapeError(f"Expected operands with at least one axis for matmul, got {left.shape} and {right.shape}",
-                         op="matmul", shapes=(left.shape, right.shape))
-    inner = (left.shape[-1], right.shape[max(right.ndim - 2, 0)])
-    if inner[0] != inner[1]:
-        raise ShapeError(f"Expected equal inner sizes for matmul, got {left.shape} and {right.shape} ({inner[0]} and "
-                         f"{inner[1]})", op="matmul", shapes=(left.shape, right.shape))
-    if left.ndim == 1:
-        product = matmul(reshape(left, (1, left.shape[0])), right)
-        return reshape(product, (*product.shape[:-2], product.shape[-1]) if right.ndim > 1 else product.shape[1:])
-    if right.ndim == 1:
-        product = matmul(left, reshape(right, (right.shape[0], 1)))
-        return reshape(product, product.shape[:-1])
-    (m, k), n = left.shape[-2:], right.shape[-1]
-    batch = broadcast_shapes("matmul", [left.shape[:-2], right.shape[:-2]])
-    if k == 0:
-        return Tensor("const", (), constant(0.0).attrs, (*batch, m, n), FLOAT32, engine)
-    if right.ndim > 2:
-        left = broadcast_to(left, (*batch, m, k))
-        right = broadcast_to(right, (*batch, k, n))
-    return Tensor("matmul", (left, right), (), (*batch, m, n), FLOAT32, engine)
-
-
-# ------------------------------------------------------------------------------------------ compositions
-
-def softmax(x: Any, axis: int = -1) -> Tensor:
-    """Return exp(x - max(x)) / sum(exp(x - max(x))) over ``axis``: one kernel over the last or the first axis.
-
-    A row of only -inf gives NaN.
-    """
-    (tensor,), _ = binary_operands("softmax", (x,))
-    (position,) = normalise_axes(axis, tensor.ndim, "softmax")
-    if tensor.size == 0:
-        return tensor
-    if position == 0 and tensor.ndim > 2:
-        return reshape(softmax(reshape(tensor, (tensor.shape[0], -1)), 0), tensor.shape)
-    if position != tensor.ndim - 1 and tensor.ndim > 2:
-        return swapaxes(softmax(swapaxes(tensor, position, -1)), position, -1)
-    weights = exp(tensor - reduce_max(tensor, position, keepdims=True))
-    return weights / reduce_sum(weights, position, keepdims=True)
-
-
-def _norm_parameters(op: str, x: Tensor, *parameters: Any) -> list[Tensor | None]:
-    """Return weight and bias as tensors of shape (n,), or () for numbers."""
-    tensors = [None if parameter is None else binary_operands(op, (x, parameter))[0][1] for parameter in parameters]
-    for tensor in tensors:
-        if tensor is not None and tensor.op != "const" and tensor.shape != x.shape[-1:]:
-            raise ShapeError(f"Expected shape {x.shape[-1:]} for weight and bias of {op}, got {tensor.shape}", op=op,
-                             shapes=(x.shape, tensor.shape))
-    return tensors
-
-
-def layer_norm(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Tensor:
-    """Return (x - mean) * rsqrt(var + eps) * weight + bias over the last axis: one kernel (Ba et al., 2016).
-
-    Parameters
-    ----------
-    x : Tensor of shape (..., n)
-    weight, bias : Tensor of shape (n,), optional
-    eps : float
-        Added to the variance (mean of squared differences).
-    """
-    (tensor,), _ = binary_operands("layer_norm", (x,))
-    weight, bias = _norm_parameters("layer_norm", tensor, weight, bias)
-    centred = tensor - mean(tensor, -1, keepdims=True)
-    result = centred * rsqrt(mean(centred * centred, -1, keepdims=True) + run_time_parameter(eps))
-    if weight is not None:
-        result = result * weight
-    return result if bias is None else result + bias
-
-
-def rms_norm(x: Any, weight: Any = None, eps: float = 1e-6) -> Tensor:
-    """Return x * rsqrt(mean(x**2) + eps) * weight over the last axis: one kernel (Zhang and Sennrich, 2019).
-
-    Parameters
-    ----------
-    x : Tensor of shape (..., n)
-    weight : Tensor of shape (n,), optional
-    """
-    (tensor,), _ = binary_operands("rms_norm", (x,))
-    (weight,) = _norm_parameters("rms_norm", tensor, weight)
-    result = tensor * rsqrt(mean(tensor * tensor, -1, keepdims=True) + run_time_parameter(eps))
-    return result if weight is None else result * weight

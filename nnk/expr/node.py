@@ -271,11 +271,11 @@ class Tensor:
         return floor_divide(other, self)
 
     def __matmul__(self, other: Any) -> Tensor:
-        from nnk.expr.functions import matmul
+        from nnk.expr.products import matmul
         return matmul(self, other)
 
     def __rmatmul__(self, other: Any) -> Tensor:
-        from nnk.expr.functions import matmul
+        from nnk.expr.products import matmul
         return matmul(other, self)
 
     def __getitem__(self, index: Any) -> Tensor:
@@ -290,25 +290,25 @@ class Tensor:
     def sum(self, axis: int | Sequence[int] | None = None, keepdims: bool = False, *,
             out: Tensor | None = None) -> Tensor:
         """Return the sum over ``axis`` (default: all); see :func:`nnk.sum`."""
-        from nnk.expr.functions import reduce_sum
+        from nnk.expr.reductions import reduce_sum
         return reduce_sum(self, axis, keepdims, out=out)
 
     def mean(self, axis: int | Sequence[int] | None = None, keepdims: bool = False, *,
              out: Tensor | None = None) -> Tensor:
         """Return the mean over ``axis`` (default: all); see :func:`nnk.mean`."""
-        from nnk.expr.functions import mean
+        from nnk.expr.reductions import mean
         return mean(self, axis, keepdims, out=out)
 
     def max(self, axis: int | Sequence[int] | None = None, keepdims: bool = False, *,
             out: Tensor | None = None) -> Tensor:
         """Return the maximum over ``axis`` (default: all); see :func:`nnk.max`."""
-        from nnk.expr.functions import reduce_max
+        from nnk.expr.reductions import reduce_max
         return reduce_max(self, axis, keepdims, out=out)
 
     def min(self, axis: int | Sequence[int] | None = None, keepdims: bool = False, *,
             out: Tensor | None = None) -> Tensor:
         """Return the minimum over ``axis`` (default: all); see :func:`nnk.min`."""
-        from nnk.expr.functions import reduce_min
+        from nnk.expr.reductions import reduce_min
         return reduce_min(self, axis, keepdims, out=out)
 
     def var(self, axis: int | Sequence[int] | None = None, ddof: float = 0, keepdims: bool = False) -> Tensor:

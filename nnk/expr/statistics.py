@@ -1,7 +1,7 @@
 """Reductions that are made of sums and maxima: variance, standard deviation, any, all.
 
-Their values follow from the functions of :mod:`nnk.expr.functions` in the written order, so they have the same bits on
-every engine.
+Their values follow from the functions that they are written with, in that order, so they have the same bits on every
+engine.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 
 from nnk.errors import DTypeError
-from nnk.expr.functions import Axis, axes_of, mean, reduce_over, sqrt, square
+from nnk.expr.functions import sqrt, square
+from nnk.expr.lines import Axis, axes_of, reduce_over
 from nnk.expr.node import Tensor, binary_operands, elementwise, run_time_parameter
 from nnk.expr.promote import truth
+from nnk.expr.reductions import mean
 
 __all__ = ["reduce_all", "reduce_any", "std", "var"]
 

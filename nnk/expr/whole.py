@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 
 from nnk.expr.dtypes import BOOL, FLOAT32, INT32, UINT8
-from nnk.expr.functions import reduce_over
+from nnk.expr.lines import reduce_over, reduced_shape
 from nnk.expr.node import Tensor, elementwise
 from nnk.expr.promote import astype
 from nnk.expr.views import reshape, transpose
@@ -29,11 +29,6 @@ def _byte(number: int) -> Callable[[Tensor], Tensor]:
 
 def _as_floats(lines: Tensor) -> Tensor:
     return astype(lines, FLOAT32)
-
-
-def _reduced_shape(tensor: Tensor, axes: tuple[int, ...], keepdims: bool) -> tuple[int, ...]:
-    return tuple(1 if axis in axes else size for axis, size in enumerate(tensor.shape)
-                 if keepdims or axis not in axes)
 
 
 def _short_sum(tensor: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
@@ -63,7 +58,7 @@ def integer_sum(tensor: Tensor, axes: tuple[int, ...], keepdims: bool = False) -
     total = integer_sum(_short_sum(pieces, (last + 1,), False), (last,))
     if whole < count:
         total = total + _short_sum(lines[..., whole:], (last,), False)
-    return reshape(total, _reduced_shape(tensor, axes, keepdims))
+    return reshape(total, reduced_shape(tensor, axes, keepdims))
 
 
 def integer_max(tensor: Tensor, axes: tuple[int, ...], keepdims: bool = False) -> Tensor:
@@ -84,7 +79,7 @@ def integer_max(tensor: Tensor, axes: tuple[int, ...], keepdims: bool = False) -
     lower = elementwise("select", upper == high, astype(tensor & 0xFFFF, FLOAT32), -1.0)
     low = reduce_over("max", "max", lower, axes, True, None)
     result = (astype(high, INT32) << 16) | astype(low, INT32)
-    return result if keepdims else reshape(result, _reduced_shape(tensor, axes, False))
+    return result if keepdims else reshape(result, reduced_shape(tensor, axes, False))
 
 
 def integer_min(tensor: Tensor, axes: tuple[int, ...], keepdims: bool = False) -> Tensor:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 
-from nnk.expr.functions import layer_norm, matmul, maximum, reduce_sum, softmax, sqrt, where
+from nnk.expr.functions import maximum, sqrt, where
 from nnk.expr.node import Tensor, run_time_parameter
+from nnk.expr.norms import layer_norm, softmax
+from nnk.expr.products import matmul
+from nnk.expr.reductions import reduce_sum
 
 __all__ = ["add_norm", "l2_normalise", "linear", "mean_pool", "self_attention"]
 

@@ -17,8 +17,9 @@ import numpy as np
 from nnk.engines.base import Engine
 from nnk.engines.select import get_engine
 from nnk.errors import ModelError
-from nnk.expr.functions import gelu, layer_norm
+from nnk.expr.functions import gelu
 from nnk.expr.node import Tensor
+from nnk.expr.norms import layer_norm
 from nnk.models import layers
 from nnk.models.weights import load_safetensors, package_folder
 

@@ -15,7 +15,7 @@ from nnk.cache.store import KernelCache
 from nnk.engines.gpu import GpuEngine
 from nnk.engines.parity import SUITE, compare, special_values
 from nnk.errors import LimitError
-from nnk.expr import functions
+from nnk.expr import lines
 from nnk.expr.canonical import canonicalise
 from nnk.expr.meta import group_count_of, kernel_meta_of, loop_count_of, out_count_of, pack_words
 from nnk.generator.compile import compile_kernel
@@ -132,7 +132,7 @@ def test_long_lines_have_the_bits_of_one_kernel(name: str, vulkan: Any, cpu: Any
     shape, build = LONG_LINES[name]
     x = np.random.default_rng(len(name)).standard_normal(shape).astype(np.float32)
     cut = same_bits(lambda engine: build(engine.array(x)), cpu, vulkan)
-    monkeypatch.setattr(functions, "LONGEST_LINE", x.size)
+    monkeypatch.setattr(lines, "LONGEST_LINE", x.size)
     assert np.array_equal(cut, same_bits(lambda engine: build(engine.array(x)), cpu))
     assert len(cpu.schedule([build(cpu.array(x))])[0].steps) < 4
 
@@ -162,7 +162,7 @@ def test_longest_loops_of_llvmpipe_are_right_and_longer_ones_refused(name: str, 
 
     Long lines are cut into several kernels before they come near; here they are not.
     """
-    monkeypatch.setattr(functions, "LONGEST_LINE", 2**32)
+    monkeypatch.setattr(lines, "LONGEST_LINE", 2**32)
     limit = vulkan._loop_limit
     if not limit:
         assert not vulkan.info.driver_name.startswith("llvmpipe")

@@ -19,8 +19,8 @@ from nnk.engines.parity import special_values
 from nnk.engines.pieces import fits, with_own_operands
 from nnk.engines.schedule import Scheduler
 from nnk.errors import LimitError
-from nnk.expr.functions import LONGEST_LINE
 from nnk.expr.fuse import partition
+from nnk.expr.lines import LONGEST_LINE
 from nnk.expr.lower import lower
 from nnk.expr.meta import CHUNKS_OUT
 from nnk.expr.node import geometry_of, leaf
