@@ -48,8 +48,11 @@ def report(fuzzer: Any, options: argparse.Namespace, index: int, error: Exceptio
         print(f"  shrunk: python scripts/parity_fuzz.py --replay {path} --device {options.device}", flush=True)
 
 
-def work(options: argparse.Namespace, job: int) -> tuple[Counter[str], int]:
-    """Run every sample whose number leaves the remainder ``job``; return what was run and the number of failures."""
+def work(options: argparse.Namespace, job: int) -> tuple[Counter[str], Counter[tuple[str, str]], int]:
+    """Run every sample whose number leaves the remainder ``job``.
+
+    Returns what was run, the same by op, view, operand, dtype and form, and the number of failures.
+    """
     from nnk.errors import NnkError
     from tests import parity_fuzz
     end = time.monotonic() + options.seconds if options.seconds else float("inf")
@@ -66,7 +69,7 @@ def work(options: argparse.Namespace, job: int) -> tuple[Counter[str], int]:
                 report(fuzzer, options, index, error)
             if job == 0 and index % 1000 < options.jobs:
                 print(f"  at {index}", file=sys.stderr, flush=True)
-    return fuzzer.counts, failures
+    return fuzzer.counts, fuzzer.drawn, failures
 
 
 def replay(options: argparse.Namespace) -> int:
@@ -118,8 +121,10 @@ def main(arguments: list[str] | None = None) -> int:
         os.environ.setdefault("LP_NUM_THREADS", "1")
         with multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
             results = pool.starmap(work, [(options, job) for job in range(options.jobs)], chunksize=1)
-    counts: Counter[str] = sum((found for found, _ in results), Counter())
-    failures = sum(failed for _, failed in results)
+    from tests import fuzz_coverage
+    counts: Counter[str] = sum((found for found, _, _ in results), Counter())
+    failures = sum(failed for _, _, failed in results)
+    print(*fuzz_coverage.lines(sum((drawn for _, drawn, _ in results), Counter())), sep="\n")
     for name, count in sorted(counts.items()):
         print(f"{count:10} {name}")
     print(f"{failures:10} failures in {time.monotonic() - began:.0f} s, seed {options.seed}, device {options.device}")

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from nnk import ops
 from nnk.expr.meta import reduce_axis_of
 from nnk.expr.spec import ExprSpec
-from tests import strategies
+from tests import strategies, typed_programs
 from tests.oracle import specrules as rules
 from tests.strategies import Case
 
@@ -160,8 +160,8 @@ def _index_tables(rand: Random, spec: ExprSpec, grid: Grid) -> dict[int, _Slot]:
     return tables
 
 
-def fit(rand: Random, spec: ExprSpec, grid: Grid, vector_out: bool) -> Case:
-    """The spec on a grid, with random values that are dense in special ones."""
+def fit(rand: Random, spec: ExprSpec, grid: Grid, vector_out: bool, dtypes: tuple[str, ...] = ()) -> Case:
+    """The spec on a grid, with random values that are dense in special ones; ``dtypes`` as in :class:`Case`."""
     tables = _index_tables(rand, spec, grid)
     operands = _operand_counts(spec, grid)
     words: list[Words] = []
@@ -178,8 +178,9 @@ def fit(rand: Random, spec: ExprSpec, grid: Grid, vector_out: bool) -> Case:
             need = read_slot(rand, view.kind, view.param, grid, tables[view.param].below if view.kind in (
                 rules.TAKE, rules.ROW_GATHER) else 1)
         words.append(need.words)
-        inputs.append(strategies.random_floats(rand, max(need.count, operands.get(slot, 0))))
+        inputs.append(typed_programs.random_values(rand, dtypes[slot] if dtypes else "float32",
+                                                   max(need.count, operands.get(slot, 0))))
     launch = strategies.launch_of(spec, grid.rows, grid.cols, tuple(words), vector_out)
     if spec.matmul is not None:
         launch = dataclasses.replace(launch, mm_k=grid.k, mm_batch=grid.batch, mm_trans=grid.trans)
-    return Case(spec, launch, inputs)
+    return Case(spec, launch, inputs, dtypes)

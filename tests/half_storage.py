@@ -1,4 +1,4 @@
-"""Half-precision storage for the fuzz: exact values of stored halves, and the one rounding of a result.
+"""Storage of slots for the fuzz: exact values of stored halves, and the one rounding of a result.
 
 Written from the contract: a float16 or bfloat16 element is its exact float32 value, a result is rounded once to the
 nearest, ties to even, beyond the range to an infinity, and every NaN becomes the one NaN of its format.
@@ -46,16 +46,18 @@ def narrow(values: npt.NDArray[np.float32], kind: int) -> Halves:
     return np.where(is_nan, np.uint16(0x7FC0), rounded.astype(np.uint16)).astype(np.uint16)
 
 
-def draw(rand: Random, inputs: int, skip: frozenset[int]) -> tuple[int, int]:
-    """Which slots are halves, at least one; ``skip`` are slots of indices."""
-    while True:
+def draw(rand: Random, slots: frozenset[int], outputs: bool = True) -> tuple[int, int]:
+    """Which slots are halves, at least one: of these inputs, and the outputs if they may be."""
+    bits = (*sorted(slots), *((OUTPUT_BIT,) if outputs else ()))
+    while bits:
         words = [0, 0]
-        for bit in (*(slot for slot in range(inputs) if slot not in skip), OUTPUT_BIT):
+        for bit in bits:
             kind = rand.randrange(3)
             if kind != FLOAT32_SLOT:
                 words[kind == BFLOAT16_SLOT] |= 1 << bit
         if words != [0, 0]:
             return words[0], words[1]
+    return 0, 0
 
 
 def halves_of(halves: tuple[int, int], bit: int) -> int:
@@ -69,14 +71,14 @@ def is_half(halves: tuple[int, int]) -> bool:
 
 
 def stored(inputs: list[npt.NDArray[Any]], halves: tuple[int, int]) -> list[npt.NDArray[Any]]:
-    """The arrays that an engine gets; halves are padded to whole words."""
+    """The arrays that an engine gets; halves and bytes are padded to whole words."""
     arrays = []
     for slot, array in enumerate(inputs):
         kind = halves_of(halves, slot)
         if kind != FLOAT32_SLOT:
             array = narrow(array, kind)
-            array = np.concatenate([array, np.zeros(array.size % 2, np.uint16)])
-        arrays.append(array)
+        missing = -array.size % (4 // array.itemsize)
+        arrays.append(np.concatenate([array, np.zeros(missing, array.dtype)]) if missing else array)
     return arrays
 
 
@@ -95,7 +97,9 @@ def exact(rand: Random, inputs: list[npt.NDArray[Any]], halves: tuple[int, int])
     return arrays
 
 
-def expected(values: npt.NDArray[np.float32], halves: tuple[int, int]) -> npt.NDArray[Any]:
-    """The bits that an output must have: uint32 words or uint16 halves."""
+def expected(values: npt.NDArray[Any], halves: tuple[int, int]) -> npt.NDArray[Any]:
+    """The bits that an output must have: uint32 words, uint16 halves or bytes."""
     kind = halves_of(halves, OUTPUT_BIT)
-    return np.ascontiguousarray(values).view(np.uint32) if kind == FLOAT32_SLOT else narrow(values, kind)
+    if kind != FLOAT32_SLOT:
+        return narrow(values, kind)
+    return values if values.itemsize == 1 else np.ascontiguousarray(values).view(np.uint32)

@@ -43,7 +43,7 @@ from nnk.expr.spec import ExprSpec
 from nnk.expr.spec_rules import validate
 from nnk.generator.compile import compile_kernel
 from nnk.numerics import VARIANTS
-from tests import fitting, fold_fitting, half_storage, strategies
+from tests import fitting, fold_fitting, fuzz_coverage, half_storage, strategies, typed_programs
 from tests.oracle import evaluate
 from tests.oracle import specrules as rules
 from tests.strategies import Case
@@ -58,14 +58,17 @@ LAUNCHES, BUDGET, LARGE_BUDGET, LARGE_EVERY = 4, 30_000, 600_000, 40
 FORM_WEIGHTS = {"elementwise": 5, "reduce": 3, "columns": 3, "matmul": 4, "reduce a matmul": 1,
                 "columns of a matmul": 1, "fold": 3}
 
+#: One spec of so many without a fold is a program over integers, bools and floats.
+TYPED_EVERY = 3
+
 #: One spec of so many has launches with halves among its inputs and outputs.
 HALVES_EVERY = 4
 
 #: What an output holds before a launch, and how much of it lies behind the last element that may be written.
 UNWRITTEN, GUARD = 0xC0E80000, 67
 
-#: Workgroup sizes of the forms whose kernels take any.
-LOCAL_SIZES = (64, 128, 256)
+#: Workgroup sizes of the forms whose kernels take any; a line of a reduction has up to 32 threads.
+LOCAL_SIZES = (32, 64, 128, 256)
 
 #: llvmpipe ends the loops of a thread after so many iterations in all.
 LLVMPIPE_LOOPS = 65535
@@ -107,8 +110,9 @@ def _budget(rand: Random) -> int:
 
 
 def _with_halves(rand: Random, case: Case) -> Case:
-    """The case with some of its slots stored as halves, and inputs that these can hold."""
-    halves = half_storage.draw(rand, len(case.inputs), index_slots_of(case.spec))
+    """The case with some of its float slots stored as halves, and inputs that these can hold."""
+    slots, outputs = typed_programs.float_slots(case.spec, case.dtypes)
+    halves = half_storage.draw(rand, slots - index_slots_of(case.spec), outputs)
     inputs = half_storage.exact(rand, case.inputs, halves)
     return case._replace(inputs=inputs, launch=dataclasses.replace(case.launch, halves=halves))
 
@@ -117,9 +121,8 @@ def sample(seed: int, index: int, launches: int = LAUNCHES) -> Sample:
     """The sample of this number."""
     rand = Random(f"{seed}:{index}")
     drawn = _plain_sample(rand, launches)
-    reduced = any(view.kind in (*rules.ROW_VIEWS, *rules.COL_VIEWS, *rules.GROUPED_VIEWS) for view in drawn.spec.views)
-    # Folds and views that reduce are float32 throughout.
-    if rand.randrange(HALVES_EVERY) == 0 and drawn.spec.fold is None and not reduced:
+    # Folds are float32 throughout.
+    if rand.randrange(HALVES_EVERY) == 0 and drawn.spec.fold is None:
         return Sample(drawn.spec, [_with_halves(rand, case) for case in drawn.cases])
     return drawn
 
@@ -129,19 +132,23 @@ def _plain_sample(rand: Random, launches: int) -> Sample:
     if form == "fold":
         fold = fold_fitting.random_fold_spec(rand)
         return Sample(fold, [fold_fitting.fit_fold(rand, fold, _budget(rand)) for _ in range(launches)])
-    spec = _share_slots(rand, strategies.random_case(rand, form).spec)
+    dtypes: tuple[str, ...] = ()
+    if rand.randrange(TYPED_EVERY) == 0:
+        spec, dtypes = typed_programs.random_typed_case(rand, form)
+    else:
+        spec = _share_slots(rand, strategies.random_case(rand, form).spec)
     canonical = canonicalise(spec)
     cases = []
     for _ in range(launches):
         grid = fitting.random_grid(rand, spec, _budget(rand))
         vector_out = grid.rows * grid.cols > 0 and reduce_axis_of(canonical) >= 0 and rand.randrange(2) == 0
-        cases.append(fitting.fit(rand, spec, grid, vector_out))
+        cases.append(fitting.fit(rand, spec, grid, vector_out, dtypes))
     return Sample(spec, cases)
 
 
 # ------------------------------------------------------------------------------------------------------- one kernel
 
-def _canonical(case: Case) -> Case:
+def canonical_case(case: Case) -> Case:
     """The case as engines take it. Constants are those of the canonical form."""
     spec = canonicalise(case.spec)
     return case._replace(spec=spec, launch=dataclasses.replace(case.launch, const_bits=spec.const_bits))
@@ -149,25 +156,34 @@ def _canonical(case: Case) -> Case:
 
 def _meta(case: Case) -> KernelMeta:
     """The meta data of the kernel that runs a case."""
-    return kernel_meta_of(case.spec, _prec_sig(case))
+    return kernel_meta_of(case.spec, _prec_sig(case), _slots(case))
 
 
 def _prec_sig(case: Case) -> int:
     return DISPATCH_SIGNATURE if any(case.launch.halves) else 0
 
 
+def _slots(case: Case) -> str:
+    return typed_programs.letters_of(case.spec, case.dtypes)
+
+
 def _guarded(case: Case) -> list[Words]:
     """Output buffers of a case, with room behind their last elements."""
     meta = _meta(case)
     count = out_count_of(meta, case.launch)
-    words = -(-count // 2) if half_storage.is_half(case.launch.halves) else count
-    return [np.full(words + GUARD, UNWRITTEN, np.uint32) for _ in range(meta.n_outputs)]
+    per_word = [{"u": 4, "b": 4}.get(letter, 2 if half_storage.is_half(case.launch.halves) else 1)
+                for letter in meta.output_letters]
+    return [np.full(-(-count // elements) + GUARD, UNWRITTEN, np.uint32) for elements in per_word]
 
 
 @contextmanager
 def local_size(size: int) -> Iterator[None]:
-    """Emit and launch elementwise kernels with this workgroup size."""
-    with mock.patch.dict(meta_module.LOCAL_SIZES, elementwise=size):
+    """Emit and launch kernels with this workgroup size.
+
+    Those of matmuls and folds have the one size that their tiles are cut for (MATMUL_BLOCK, FOLD_ROWS in
+    nnk.expr.meta).
+    """
+    with mock.patch.dict(meta_module.LOCAL_SIZES, elementwise=size, reduce=size):
         yield
 
 
@@ -186,13 +202,15 @@ def check_module(module: bytes) -> None:
 class Fuzzer:
     """Runs samples on the CPU engine and, if there is one, on an open Vulkan device.
 
-    ``counts`` says what was run: specs by form, launches by engine, launches that the driver's loop limit kept off.
+    ``counts`` says what was run: specs, launches by engine, launches that the driver's loop limit kept off; ``drawn``
+    counts launches by op, view, operand, dtype and form (tests/fuzz_coverage.py).
     """
 
     def __init__(self, device: Any = None, *, spirv_val: bool = False) -> None:
         self.device = device
         self.spirv_val = spirv_val
         self.counts: Counter[str] = Counter()
+        self.drawn: Counter[tuple[str, str]] = Counter()
         self._loops = 0
         self._groups = 0xFFFFFFFF
         if device is not None:
@@ -215,7 +233,8 @@ class Fuzzer:
 
     def build(self, case: Case) -> Any:
         """The built kernel of a case with a canonical spec."""
-        module = compile_kernel(case.spec, "fuzz", _prec_sig(case), VARIANTS.get(config.get("tier"), ""))
+        module = compile_kernel(case.spec, "fuzz", _prec_sig(case), VARIANTS.get(config.get("tier"), ""),
+                                _slots(case))
         if self.spirv_val:
             check_module(module)
             self.counts["modules through spirv-val"] += 1
@@ -251,8 +270,9 @@ class Fuzzer:
         """Compare the engines with the oracle on one launch."""
         with np.errstate(all="ignore"):
             expected = [half_storage.expected(want, case.launch.halves)
-                        for want in evaluate.evaluate(case.spec, case.launch, case.inputs)]
-        canonical = _canonical(case)
+                        for want in evaluate.evaluate(case.spec, case.launch, case.inputs, case.dtypes)]
+        canonical = canonical_case(case)
+        self.drawn.update(fuzz_coverage.drawn(canonical))
         _compare("CPU engine", expected, self.run_cpu(canonical, rand), case)
         if kernel is None:
             return
@@ -274,9 +294,9 @@ class Fuzzer:
         rand = Random(f"{seed}:{index}:run")
         with ExitStack() as stack:
             stack.enter_context(local_size(rand.choice(LOCAL_SIZES)))
-            first = _canonical(drawn.cases[0])
-            self.counts[f"specs of the form {_meta(first).form}"] += 1
+            first = canonical_case(drawn.cases[0])
             self.counts["specs with halves"] += _prec_sig(first) != 0
+            self.counts["specs with integers or bools"] += _slots(first) != ""
             self.counts["specs"] += 1
             kernel = None if self.device is None else self.build(first)
             for case in drawn.cases:
@@ -285,7 +305,7 @@ class Fuzzer:
     def check_alone(self, case: Case) -> None:
         """Compare the engines on one launch, with a kernel of its own."""
         rand = Random(0)
-        kernel = None if self.device is None else self.build(_canonical(case))
+        kernel = None if self.device is None else self.build(canonical_case(case))
         for _ in range(3):
             self.check(case, rand, kernel)
 
@@ -310,7 +330,8 @@ def _smaller(case: Case) -> Iterator[Case]:
     """Simpler forms of a case: fewer instructions and outputs, then ordinary inputs."""
     spec = case.spec
     if spec.extras:
-        yield case._replace(spec=spec._replace(extras=()))
+        outputs = case.dtypes[:len(spec.views) + 1]
+        yield case._replace(spec=spec._replace(extras=()), dtypes=outputs)
     for end in range(1, len(spec.instrs)):
         yield case._replace(spec=spec._replace(instrs=spec.instrs[end:]))
     for end in range(1, len(spec.instrs)):
@@ -325,6 +346,8 @@ def _smaller(case: Case) -> Iterator[Case]:
 def _fails(fuzzer: Fuzzer, case: Case) -> Case | None:
     try:
         validate(case.spec)
+        if case.dtypes and not typed_programs.check_types(case.spec, case.dtypes):
+            return None
         if case.launch.vector_out and reduce_axis_of(canonicalise(case.spec)) < 0:
             return None
         fuzzer.check_alone(case)
@@ -358,7 +381,8 @@ def save(path: Path, case: Case) -> None:
     """Write a case to an .npz file."""
     launch = json.dumps(dataclasses.asdict(case.launch))
     arrays: dict[str, Any] = {f"input{slot}": array for slot, array in enumerate(case.inputs)}
-    np.savez(path, spec=np.frombuffer(exprspec.encode(case.spec), np.uint8), launch=np.array(launch), **arrays)
+    np.savez(path, spec=np.frombuffer(exprspec.encode(case.spec), np.uint8), launch=np.array(launch),
+             dtypes=np.array(case.dtypes, "U8"), **arrays)
 
 
 def load(path: Path) -> Case:
@@ -367,7 +391,8 @@ def load(path: Path) -> Case:
         spec = exprspec.decode(file["spec"].tobytes())
         launch = json.loads(str(file["launch"]))
         inputs = [file[f"input{slot}"] for slot in range(len(spec.views))]
+        dtypes = tuple(map(str, file["dtypes"]))
     launch["view_params"] = tuple(tuple(words) for words in launch["view_params"])
     for name in ("const_bits", "rparam_bits", "halves"):
         launch[name] = tuple(launch[name])
-    return Case(spec, Launch(**launch), inputs)
+    return Case(spec, Launch(**launch), inputs, dtypes)

@@ -22,7 +22,7 @@ from tests.oracle import specrules as rules
 Random = random.Random
 
 #: Every elementwise op on floats: the builders pick from it. Ops on integers would see what a NaN carries, which is
-#: free inside a kernel (R4); tests/integers.py builds programs of them.
+#: free inside a kernel (R4); tests/typed_programs.py builds programs of them.
 OPS = tuple(op for op in ops.OPS if op.kind not in ("reduce", "integer", "cast"))
 ROW_REDUCES = (rules.ROW_SUM, rules.ROW_MAX)
 COLUMN_REDUCES = (rules.COL_SUM, rules.COL_MAX)
@@ -317,11 +317,15 @@ def fold_specs() -> st.SearchStrategy[ExprSpec]:
 # ---------------------------------------------------------------------------------------------------- runnable cases
 
 class Case(NamedTuple):
-    """A spec with a launch and inputs that fit: flat float32 arrays, int32 for index slots."""
+    """A spec with a launch and inputs that fit: flat float32 arrays, int32 for index slots.
+
+    ``dtypes`` has one for each input and output slot (tests/typed_programs.py); empty: all are float32.
+    """
 
     spec: ExprSpec
     launch: Launch
     inputs: list[npt.NDArray[Any]]
+    dtypes: tuple[str, ...] = ()
 
 
 def random_floats(rand: Random, count: int) -> npt.NDArray[np.float32]:
@@ -376,7 +380,7 @@ def strided_words(rand: Random, rows: int, cols: int, n: int, last: int) -> tupl
 
 
 @dataclass
-class _Slots:
+class Slots:
     """Input slots under construction: views, run-time words and arrays, one entry a slot."""
 
     rand: Random
@@ -465,16 +469,25 @@ def _group_size(rand: Random, elements: int) -> int:
 RUNNABLE_VIEWS = (rules.LINEAR, rules.LINEAR, rules.ROW_MOD, rules.ROW_BROADCAST, rules.COL_BROADCAST, rules.STRIDED,
                   rules.STRIDED, rules.TAKE, rules.ROW_GATHER, rules.BATCH_MOD, rules.BATCH_COL, rules.ROW_ACCESS,
                   rules.ROTATE_HALF, *rules.GROUPED_VIEWS, rules.HEAD_GROUP)
-#: Kernel form -> (whether it has a matmul, the ops and the views that it reduces by).
-_FORM_PARTS: dict[str, tuple[bool, tuple[int, ...], tuple[int, ...]]] = {
-    "elementwise": (False, (), ()),
-    "reduce": (False, ROW_REDUCES, rules.ROW_VIEWS),
-    "columns": (False, COLUMN_REDUCES, rules.COL_VIEWS),
-    "matmul": (True, (), ()),
-    "reduce a matmul": (True, ROW_REDUCES, rules.ROW_VIEWS),
-    "columns of a matmul": (True, COLUMN_REDUCES, rules.COL_VIEWS),
+
+
+class FormParts(NamedTuple):
+    """What a kernel form has: a matmul, and the ops and the views that it reduces by."""
+
+    has_matmul: bool
+    reduces: tuple[int, ...]
+    reduce_views: tuple[int, ...]
+
+
+FORM_PARTS = {
+    "elementwise": FormParts(False, (), ()),
+    "reduce": FormParts(False, ROW_REDUCES, rules.ROW_VIEWS),
+    "columns": FormParts(False, COLUMN_REDUCES, rules.COL_VIEWS),
+    "matmul": FormParts(True, (), ()),
+    "reduce a matmul": FormParts(True, ROW_REDUCES, rules.ROW_VIEWS),
+    "columns of a matmul": FormParts(True, COLUMN_REDUCES, rules.COL_VIEWS),
 }
-FORMS = tuple(_FORM_PARTS)
+FORMS = tuple(FORM_PARTS)
 
 
 def _grid_of(rand: Random, form: str) -> tuple[int, int]:
@@ -489,10 +502,10 @@ def _grid_of(rand: Random, form: str) -> tuple[int, int]:
 def random_case(rand: Random, form: str | None = None) -> Case:
     """A spec of a form that the engines run, not yet canonical, with its launch and inputs."""
     form = form or rand.choice(FORMS)
-    has_matmul, reduces, reduce_views = _FORM_PARTS[form]
+    has_matmul, reduces, reduce_views = FORM_PARTS[form]
     rows, cols = _grid_of(rand, form)
     matmul = None
-    slots = _Slots(rand, rows, cols, 1, [], [], [])
+    slots = Slots(rand, rows, cols, 1, [], [], [])
     if has_matmul:
         batch, k, trans = rand.choice((1, 1, 2, 3)), rand.choice((1, 2, 5, 16, 17, 40)), rand.randrange(4)
         slots.batch = batch

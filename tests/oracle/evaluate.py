@@ -1,7 +1,8 @@
 """Evaluate an ExprSpec over NumPy inputs, by the format and the numerics contract, one output array a slot.
 
-Inputs are flat float32 arrays (index inputs int32); the launch gives the run-time side (``nnk.expr.meta.Launch``).
-Registers are whole (rows, cols) grids, so the evaluator is obvious rather than lean.
+Inputs are flat float32 arrays (index inputs int32), or arrays of the dtypes that a caller names; the launch gives the
+run-time side (``nnk.expr.meta.Launch``). Registers are whole (rows, cols) grids of words, held as float32, so the
+evaluator is obvious rather than lean.
 """
 
 from __future__ import annotations
@@ -194,19 +195,45 @@ class _Evaluation:
         return [self.grid.full(self.registers[register]) for register in (self.spec[1][-1][1], *self.spec[7])]
 
 
-def evaluate(spec: Spec, launch: Any, inputs: list[Any]) -> list[Floats]:
-    """The flat outputs of a launch, slot by slot, with canonical NaNs.
+def words_of(data: npt.NDArray[Any], dtype: str) -> Floats:
+    """What elements are in a register: bytes become integers, bools 1.0 or +0.0, all else keeps its bits."""
+    if dtype == "bool":
+        return np.where(data != 0, np.float32(1), np.float32(0))
+    if dtype == "uint8":
+        return arrays.floats_of(data.astype(np.uint32))
+    return data.view(np.float32)
 
-    With ``launch.vector_out`` an output is the value at column 0 of every row, or at row 0 of every column for column
-    reductions.
+
+def stored_as(words: Floats, dtype: str) -> npt.NDArray[Any]:
+    """What an output slot of this dtype keeps of registers."""
+    if dtype == "bool":
+        return (arrays.bits_of(words) & 0x7FFFFFFF != 0).astype(np.uint8)
+    if dtype == "uint8":
+        return (arrays.bits_of(words) & 0xFF).astype(np.uint8)
+    return words.view(np.int32) if dtype == "int32" else arrays.canonical(words)
+
+
+def evaluate(spec: Spec, launch: Any, inputs: list[Any], dtypes: tuple[str, ...] = ()) -> list[npt.NDArray[Any]]:
+    """The flat outputs of a launch, slot by slot, floats with canonical NaNs.
+
+    ``dtypes`` has one for each input and output slot: float32, int32, uint8 or bool (one byte); empty: all are
+    float32. With ``launch.vector_out`` an output is the value at column 0 of every row, or at row 0 of every column for
+    column reductions.
     """
+    slots = len(spec[2])
+    if dtypes:
+        indices = {view[2] for view in spec[2] if view[0] in (rules.TAKE, rules.ROW_GATHER)}
+        inputs = [data if slot in indices else words_of(data, dtype)
+                  for slot, (data, dtype) in enumerate(zip(inputs, dtypes[:slots], strict=True))]
     values = evaluate_fold(spec, launch, inputs) if spec[6] is not None else \
         _Evaluation(spec, launch, inputs).outputs()
     if launch.vector_out:
         column = any(view[0] in rules.COL_VIEWS for view in spec[2]) or \
             any(instr[0] in (rules.COL_SUM, rules.COL_MAX) for instr in spec[1])
         values = [value[:1] if column else value[:, :1] for value in values]
-    return [arrays.canonical(value).reshape(-1) for value in values]
+    outputs = dtypes[slots:] or ("float32",) * len(values)
+    return [stored_as(np.ascontiguousarray(value), dtype).reshape(-1)
+            for value, dtype in zip(values, outputs, strict=True)]
 
 
 # ----------------------------------------------------------------------------------------------------------- folds

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from nnk._fast import cpu
 from nnk.errors import ShapeError
+from nnk.expr.meta import DISPATCH_SIGNATURE, kernel_meta_of, pack_words
 from nnk.expr.spec import ExprSpec, Matmul, ViewSpec
+from tests import half_storage
 from tests.cpu_programs import (
     ISAS,
     ROW_SUM,
@@ -22,6 +26,7 @@ from tests.cpu_programs import (
     run,
     views,
 )
+from tests.oracle import evaluate
 
 
 @pytest.fixture(autouse=True)
@@ -120,3 +125,36 @@ def test_column_sums_of_halves(shape: tuple[int, int]) -> None:
     engine = nnk.engine("cpu")
     want = engine.array(halves.astype(np.float32)).sum(0)
     assert np.array_equal(engine.array(halves).sum(0).numpy().view(np.uint32), want.numpy().view(np.uint32))
+
+
+#: How a slot is stored: its letter, the words that say which slots are halves, and what its elements are as words.
+STORED = {"float16": ("w", (1, 0), np.uint16), "bfloat16": ("w", (0, 1), np.uint16), "uint8": ("u", (0, 0), np.uint8),
+          "bool": ("b", (0, 0), np.uint8)}
+
+
+@pytest.mark.parametrize("dtype", list(STORED))
+@pytest.mark.parametrize("name", ["row_reduce_sum", "row_reduce_max", "col_reduce_sum", "col_reduce_max",
+                                  "grouped_reduce_sum", "grouped_reduce_max"])
+def test_views_that_reduce_read_every_dtype(name: str, dtype: str, rng: np.random.Generator) -> None:
+    """What is stored as another dtype reduces as the float32 words that it becomes."""
+    letter, halves, storage = STORED[dtype]
+    for length in (0, 1, 40, 257, 1025, 16385, 33000) if name[0] != "g" else (1, 40, 257, 16385):
+        lines = 67 if length < 300 else 2
+        rows, cols = (lines, length) if name[0] == "r" else (length, lines) if name[0] == "c" else (2, lines)
+        words, vector_out = ((length,), 0) if name[0] == "g" else ((), 1)
+        spec = ExprSpec(1, (instr("copy", 0, arg("input")),), (ViewSpec(VIEW[name], 0, length),))
+        bits = rng.integers(0, 2 ** (8 * storage().itemsize), length * lines * (2 if name[0] == "g" else 1), storage)
+        if letter == "w":
+            # Few values of very different size: a sum in another order would show.
+            bits = np.where(bits & 0x7C00 == 0x7C00, bits & 0x83FF, bits)
+            values = half_storage.widen(bits, 1 + (dtype == "bfloat16"))
+        else:
+            values = evaluate.words_of(bits, dtype)
+        launch = launch_of(spec, rows, cols, (words,), vector_out=vector_out)
+        want = run(spec, launch, [values])[0]
+        meta = kernel_meta_of(spec, DISPATCH_SIGNATURE if any(halves) else 0, letter + "f")
+        for isa in ISAS:
+            cpu.set_isa(isa)
+            out = np.empty(want.size, np.uint32)
+            cpu.Program(spec, meta).run(pack_words(meta, replace(launch, halves=halves)), [bits], [out], 2)
+            assert np.array_equal(out, want), (length, isa)

@@ -322,6 +322,8 @@ uint64_t nnk_index_at(const nnk_run *run, const nnk_raw_view *view, uint64_t i);
 
 /* ---- columns ---- */
 
-/* o[j] = sum (R7) or maximum (R6) over i < n of data[i * stride + j], for j < width. */
-void nnk_column_sum(const nnk_isa *isa, const float *data, uint64_t stride, uint64_t n, size_t width, float *o);
-void nnk_column_max(const nnk_isa *isa, const float *data, uint64_t stride, uint64_t n, size_t width, float *o);
+/* o[j] = sum (R7) or maximum (R6) over i < n of element first + i * stride + j of an input, for j < width. */
+void nnk_column_sum(const nnk_run *run, unsigned slot, uint64_t first, uint64_t stride, uint64_t n, size_t width,
+                    float *o);
+void nnk_column_max(const nnk_run *run, unsigned slot, uint64_t first, uint64_t stride, uint64_t n, size_t width,
+                    float *o);

@@ -130,22 +130,60 @@ static void add_matrix_rows(column_sum *s, uint64_t a, uint64_t b, float *o) {
     s->isa->loops[NNK_OP_ADD][0](m->data + a * m->stride, m->data + b * m->stride, m->data, o, s->width);
 }
 
-void nnk_column_sum(const nnk_isa *isa, const float *data, uint64_t stride, uint64_t n, size_t width, float *o) {
+/* ---- columns of an input of any type ---- */
+
+typedef struct {
+    column_sum sum;
+    const nnk_run *run;
+    unsigned slot;
+    uint64_t first, stride; /* in elements */
+} input_sum;
+
+static void add_input_row(column_sum *s, uint64_t row, float *o, bool first) {
+    const input_sum *m = (const input_sum *)(const void *)s;
+    float x[VIEW_COLUMNS];
+    nnk_load(m->run, m->slot, (int64_t)(m->first + row * m->stride), first ? o : x, s->width);
+    if (!first) add_lines(s->isa, o, x, s->width);
+}
+
+void nnk_column_sum(const nnk_run *run, unsigned slot, uint64_t first, uint64_t stride, uint64_t n, size_t width,
+                    float *o) {
     float waiting[LEVELS * TREE_LINES * VIEW_COLUMNS], lanes[NNK_REDUCE_LANES * VIEW_COLUMNS];
+    bool is_word = nnk_is_word(run->in_type[slot]);
     if (n == 0) {
         fill_bits(o, 0, width);
         return;
     }
     for (size_t j = 0; j < width; j += VIEW_COLUMNS) {
         size_t part = width - j < VIEW_COLUMNS ? width - j : VIEW_COLUMNS;
-        matrix_sum m = {{add_matrix_row, add_matrix_rows, isa, part, {0}, waiting, lanes}, data + j, stride};
-        sum_rows(&m.sum, n, o + j);
+        if (is_word) {
+            matrix_sum m = {{add_matrix_row, add_matrix_rows, run->isa, part, {0}, waiting, lanes},
+                            nnk_in(run, slot) + first + j, stride};
+            sum_rows(&m.sum, n, o + j);
+        } else {
+            input_sum m = {{add_input_row, NULL, run->isa, part, {0}, waiting, lanes}, run, slot, first + j, stride};
+            sum_rows(&m.sum, n, o + j);
+        }
     }
 }
 
-void nnk_column_max(const nnk_isa *isa, const float *data, uint64_t stride, uint64_t n, size_t width, float *o) {
+void nnk_column_max(const nnk_run *run, unsigned slot, uint64_t first, uint64_t stride, uint64_t n, size_t width,
+                    float *o) {
+    const nnk_loop larger = run->isa->loops[NNK_OP_MAX][0];
     fill_bits(o, NNK_MAX_IDENTITY_BITS, width);
-    for (uint64_t i = 0; i < n; i++) isa->loops[NNK_OP_MAX][0](o, data + i * stride, data, o, width);
+    if (nnk_is_word(run->in_type[slot])) {
+        const float *data = nnk_in(run, slot) + first;
+        for (uint64_t i = 0; i < n; i++) larger(o, data + i * stride, data, o, width);
+        return;
+    }
+    float x[VIEW_COLUMNS];
+    for (size_t j = 0; j < width; j += VIEW_COLUMNS) {
+        size_t part = width - j < VIEW_COLUMNS ? width - j : VIEW_COLUMNS;
+        for (uint64_t i = 0; i < n; i++) {
+            nnk_load(run, slot, (int64_t)(first + i * stride + j), x, part);
+            larger(o + j, x, x, o + j, part);
+        }
+    }
 }
 
 /* ---- one block of columns of a run ---- */
@@ -173,18 +211,17 @@ static void resolve_line_leaf(nnk_context *ctx, unsigned v, uint64_t c0, size_t 
         return;
     }
     const nnk_raw_view *view = &run->plan->spec.views[node->index];
-    const float *data = nnk_in(run, node->index);
     switch (view->kind) {
     case NNK_VIEW_COL_BROADCAST:
-        if (nnk_is_word(run->in_type[node->index])) ctx->row_loc[v] = data + c0;
+        if (nnk_is_word(run->in_type[node->index])) ctx->row_loc[v] = nnk_in(run, node->index) + c0;
         else nnk_load(run, node->index, (int64_t)c0, o, nc);
         return;
     case NNK_VIEW_ROW_GATHER:
         for (size_t j = 0; j < nc; j++)
             o[j] = nnk_load_one(run, node->index, (int64_t)(nnk_index_at(run, view, c0 + j) * run->cols + c0 + j));
         return;
-    case NNK_VIEW_COL_REDUCE_SUM: nnk_column_sum(run->isa, data + c0, run->cols, run->rows, nc, o); return;
-    default: nnk_column_max(run->isa, data + c0, run->cols, run->rows, nc, o);
+    case NNK_VIEW_COL_REDUCE_SUM: nnk_column_sum(run, node->index, c0, run->cols, run->rows, nc, o); return;
+    default: nnk_column_max(run, node->index, c0, run->cols, run->rows, nc, o);
     }
 }
 

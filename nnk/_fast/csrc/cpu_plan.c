@@ -65,11 +65,6 @@ uint32_t nnk_words_of_view(const nnk_raw_view *view) {
 /* Whether an input may hold elements that are not words: then it is read through a tile of its own. */
 static bool may_convert(const nnk_spec *s, unsigned slot) { return s->half_word || !nnk_is_word(s->in_type[slot]); }
 
-static bool is_reduce_view(unsigned kind) {
-    return kind == NNK_VIEW_ROW_REDUCE_SUM || kind == NNK_VIEW_ROW_REDUCE_MAX || kind == NNK_VIEW_COL_REDUCE_SUM ||
-           kind == NNK_VIEW_COL_REDUCE_MAX || kind == NNK_VIEW_GROUPED_REDUCE_SUM || kind == NNK_VIEW_GROUPED_REDUCE_MAX;
-}
-
 int nnk_layout_check(const nnk_spec *s, nnk_fault *fault) {
     static const uint32_t head[] = {2, 4, 8, 5}, reduce_matmul_head = 7;
     uint32_t head_words = s->form == NNK_FORM_REDUCE && s->has_matmul ? reduce_matmul_head : head[s->form];
@@ -134,10 +129,6 @@ static int operand(nnk_plan *p, unsigned n, unsigned kind, unsigned idx, const i
         if (cls < 0) {
             nnk_fail(fault, NNK_INVALID, "Instruction %u reads input %u through view %u, which no kernel of this form "
                      "and reduce axis has", n, idx, s->views[idx].kind);
-            return -1;
-        }
-        if (is_reduce_view(s->views[idx].kind) && may_convert(s, idx)) {
-            nnk_fail(fault, NNK_UNSUPPORTED, "The reduce view of input %u reads float32 only", idx);
             return -1;
         }
         return leaf(p, NNK_NODE_INPUT, idx, (unsigned)cls);

@@ -9,7 +9,10 @@
 
 #include "cpu.h"
 
-enum { CACHE_LINE_FLOATS = 16 };
+enum {
+    CACHE_LINE_FLOATS = 16,
+    PIECE = 1024, /* elements of a line that are converted at a time; divides a chunk */
+};
 
 static size_t round_up(size_t n) { return (n + CACHE_LINE_FLOATS - 1) / CACHE_LINE_FLOATS * CACHE_LINE_FLOATS; }
 
@@ -77,6 +80,63 @@ bool nnk_context_init(nnk_context *ctx, const nnk_run *run) {
 
 void nnk_context_free(nnk_context *ctx) { free(ctx->memory); }
 
+/* ---- sums and maxima of long lines, piece by piece ---- */
+
+static void accumulator_reset(nnk_accumulator *acc) {
+    lanes_reset(acc->lanes, 3 * NNK_REDUCE_LANES);
+    memset(acc->seen, 0, sizeof acc->seen);
+    acc->maximum = max_identity();
+}
+
+/* Adds one value to the lanes of a level; a full chunk goes on to the next one. */
+static void push(const nnk_isa *isa, nnk_accumulator *acc, int level, float value) {
+    float *lanes = acc->lanes + level * NNK_REDUCE_LANES;
+    float *lane = &lanes[acc->seen[level] % NNK_REDUCE_LANES];
+    *lane = *lane + value;
+    if (++acc->seen[level] % NNK_REDUCE_CHUNK == 0 && level < 2) {
+        push(isa, acc, level + 1, isa->lanes_tree(lanes));
+        lanes_reset(lanes, NNK_REDUCE_LANES);
+    }
+}
+
+/* A piece starts at a multiple of its size, which divides a chunk: it never crosses a chunk's end. */
+static void accumulator_add(const nnk_isa *isa, nnk_accumulator *acc, bool is_sum, const float *x, size_t n) {
+    if (!is_sum) {
+        float pair[2] = {acc->maximum, isa->row_max(x, n)};
+        acc->maximum = isa->row_max(pair, 2);
+        return;
+    }
+    isa->lanes_add(acc->lanes, x, n);
+    acc->seen[0] += n;
+    if (acc->seen[0] % NNK_REDUCE_CHUNK) return;
+    push(isa, acc, 1, isa->lanes_tree(acc->lanes));
+    lanes_reset(acc->lanes, NNK_REDUCE_LANES);
+}
+
+static float accumulator_value(const nnk_isa *isa, nnk_accumulator *acc, bool is_sum) {
+    if (!is_sum) return acc->maximum;
+    for (int level = 0; level < 2; level++)
+        if (acc->seen[level] % NNK_REDUCE_CHUNK)
+            push(isa, acc, level + 1, isa->lanes_tree(acc->lanes + level * NNK_REDUCE_LANES));
+    return isa->lanes_tree(acc->lanes + 2 * NNK_REDUCE_LANES);
+}
+
+/* The sum or maximum of n elements of an input, of any type, from element `first` on. */
+static float reduce_input(const nnk_run *run, unsigned slot, uint64_t first, uint64_t n, bool is_sum) {
+    const nnk_isa *isa = run->isa;
+    if (nnk_is_word(run->in_type[slot])) return (is_sum ? isa->row_sum : isa->row_max)(nnk_in(run, slot) + first, n);
+    if (n == 0) return is_sum ? 0.0f : max_identity();
+    float lanes[3 * NNK_REDUCE_LANES], piece[PIECE];
+    nnk_accumulator acc = {.lanes = lanes};
+    accumulator_reset(&acc);
+    for (uint64_t i = 0; i < n; i += PIECE) {
+        size_t count = n - i < PIECE ? (size_t)(n - i) : PIECE;
+        nnk_load(run, slot, (int64_t)(first + i), piece, count);
+        accumulator_add(isa, &acc, is_sum, piece, count);
+    }
+    return accumulator_value(isa, &acc, is_sum);
+}
+
 /* ---- row values ---- */
 
 static bool is_word_input(const nnk_run *run, unsigned slot) { return nnk_is_word(run->in_type[slot]); }
@@ -95,21 +155,18 @@ static void resolve_row_leaf(nnk_context *ctx, unsigned v, uint64_t r0, size_t n
         return;
     }
     const nnk_raw_view *view = &run->plan->spec.views[node->index];
-    const float *data = nnk_in(run, node->index);
+    bool is_sum = view->kind == NNK_VIEW_ROW_REDUCE_SUM;
     switch (view->kind) {
     case NNK_VIEW_ROW_BROADCAST:
-        if (is_word_input(run, node->index)) ctx->row_loc[v] = data + r0;
+        if (is_word_input(run, node->index)) ctx->row_loc[v] = nnk_in(run, node->index) + r0;
         else nnk_load(run, node->index, (int64_t)r0, o, nr);
         return;
     case NNK_VIEW_BATCH_MOD:
         for (size_t i = 0; i < nr; i++)
             o[i] = nnk_load_one(run, node->index, (int64_t)((r0 + i) / run->m % run->words[view->word]));
         return;
-    case NNK_VIEW_ROW_REDUCE_SUM:
-        for (size_t i = 0; i < nr; i++) o[i] = run->isa->row_sum(data + (r0 + i) * run->cols, run->cols);
-        return;
     default:
-        for (size_t i = 0; i < nr; i++) o[i] = run->isa->row_max(data + (r0 + i) * run->cols, run->cols);
+        for (size_t i = 0; i < nr; i++) o[i] = reduce_input(run, node->index, (r0 + i) * run->cols, run->cols, is_sum);
     }
 }
 
@@ -237,14 +294,14 @@ static void resolve_gather(nnk_context *ctx, unsigned v, const nnk_raw_view *vie
     repeat_row(ctx, v, o, w);
 }
 
-static void resolve_grouped(nnk_context *ctx, unsigned v, const nnk_raw_view *view, const float *data, nnk_window w) {
+static void resolve_grouped(nnk_context *ctx, unsigned v, const nnk_raw_view *view, unsigned slot, nnk_window w) {
     const nnk_run *run = ctx->run;
     uint64_t count = run->words[view->word], cols = run->work_cols;
     bool is_sum = view->kind == NNK_VIEW_GROUPED_REDUCE_SUM;
     float *o = tile_buf(ctx, run->plan->nodes[v].tile_buf);
     ctx->loc[v] = o;
     for (size_t i = 0; i < w.nr; i++, o += w.nc)
-        (is_sum ? nnk_column_sum : nnk_column_max)(run->isa, data + (w.r0 + i) * count * cols + w.c0, cols, count, w.nc, o);
+        (is_sum ? nnk_column_sum : nnk_column_max)(run, slot, (w.r0 + i) * count * cols + w.c0, cols, count, w.nc, o);
 }
 
 void nnk_tile_leaf(nnk_context *ctx, unsigned v, nnk_window w) {
@@ -287,7 +344,7 @@ void nnk_tile_leaf(nnk_context *ctx, unsigned v, nnk_window w) {
         }
         return;
     case NNK_VIEW_GROUPED_REDUCE_SUM:
-    case NNK_VIEW_GROUPED_REDUCE_MAX: resolve_grouped(ctx, v, view, nnk_in(run, slot), w); return;
+    case NNK_VIEW_GROUPED_REDUCE_MAX: resolve_grouped(ctx, v, view, slot, w); return;
     case NNK_VIEW_STRIDED: resolve_strided(ctx, v, slot, w); return;
     case NNK_VIEW_ROW_GATHER: resolve_gather(ctx, v, view, slot, w); return;
     default: resolve_rows(ctx, v, view, slot, w);
@@ -340,53 +397,17 @@ static void reduce_rows(nnk_context *ctx, unsigned v, nnk_window w) {
     ctx->row_loc[v] = o;
 }
 
-static void accumulate_begin(nnk_accumulator *acc) {
-    lanes_reset(acc->lanes, 3 * NNK_REDUCE_LANES);
-    memset(acc->seen, 0, sizeof acc->seen);
-    acc->maximum = max_identity();
-}
-
-/* Adds one value to the lanes of a level; a full chunk goes on to the next one. */
-static void push(const nnk_isa *isa, nnk_accumulator *acc, int level, float value) {
-    float *lanes = acc->lanes + level * NNK_REDUCE_LANES;
-    float *lane = &lanes[acc->seen[level] % NNK_REDUCE_LANES];
-    *lane = *lane + value;
-    if (++acc->seen[level] % NNK_REDUCE_CHUNK == 0 && level < 2) {
-        push(isa, acc, level + 1, isa->lanes_tree(lanes));
-        lanes_reset(lanes, NNK_REDUCE_LANES);
-    }
-}
-
-/* A tile starts at a multiple of its size, which divides a chunk: it never crosses a chunk's end. */
 static void accumulate(nnk_context *ctx, unsigned v, nnk_window w) {
-    const nnk_isa *isa = ctx->run->isa;
     const nnk_node *node = &ctx->run->plan->nodes[v];
-    nnk_accumulator *acc = &ctx->acc[v];
     const float *x = nnk_tile_operand(ctx, node->src[0], w.nc);
-    if (node->op == NNK_OP_ROW_MAX) {
-        float pair[2] = {acc->maximum, isa->row_max(x, w.nc)};
-        acc->maximum = isa->row_max(pair, 2);
-        return;
-    }
-    isa->lanes_add(acc->lanes, x, w.nc);
-    acc->seen[0] += w.nc;
-    if (acc->seen[0] % NNK_REDUCE_CHUNK) return;
-    push(isa, acc, 1, isa->lanes_tree(acc->lanes));
-    lanes_reset(acc->lanes, NNK_REDUCE_LANES);
+    accumulator_add(ctx->run->isa, &ctx->acc[v], node->op == NNK_OP_ROW_SUM, x, w.nc);
 }
 
 static void accumulate_end(nnk_context *ctx, unsigned v) {
-    const nnk_isa *isa = ctx->run->isa;
     const nnk_node *node = &ctx->run->plan->nodes[v];
-    nnk_accumulator *acc = &ctx->acc[v];
     float *o = row_values(ctx, node);
     ctx->row_loc[v] = o;
-    o[0] = acc->maximum;
-    if (node->op == NNK_OP_ROW_MAX) return;
-    for (int level = 0; level < 2; level++)
-        if (acc->seen[level] % NNK_REDUCE_CHUNK)
-            push(isa, acc, level + 1, isa->lanes_tree(acc->lanes + level * NNK_REDUCE_LANES));
-    o[0] = isa->lanes_tree(acc->lanes + 2 * NNK_REDUCE_LANES);
+    o[0] = accumulator_value(ctx->run->isa, &ctx->acc[v], node->op == NNK_OP_ROW_SUM);
 }
 
 /* ---- blocks ---- */
@@ -450,7 +471,7 @@ void nnk_context_block(nnk_context *ctx, uint64_t r0, size_t nr, uint64_t c0, ui
         bool is_last = n + 1 == run->schedule->n_passes;
         for (unsigned i = 0; i < pass->n_rows; i++) nnk_row_instr(ctx, pass->rows[i], nr);
         for (unsigned i = 0; i < pass->n_expand; i++) expand(ctx, pass->expand[i], nr, nc);
-        for (unsigned i = 0; i < pass->n_reduces && !whole_row; i++) accumulate_begin(&ctx->acc[pass->reduces[i]]);
+        for (unsigned i = 0; i < pass->n_reduces && !whole_row; i++) accumulator_reset(&ctx->acc[pass->reduces[i]]);
         uint64_t c = 0;
         do { /* once even without columns: the row values are still stored */
             size_t width = nr > 1 || nc - c < run->tile ? (size_t)(nc - c) : run->tile;
