@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from typing import NamedTuple
 
+import ml_dtypes
 import numpy as np
 from hypothesis import strategies as st
 
 from nnk.expr.meta import Launch
 from nnk.expr.spec import ExprSpec, Fold, Instr, Matmul, Operand, VecAcc, ViewSpec
-from tests import folds
+from tests import folds, half_storage
 from tests.oracle import specrules as rules
 from tests.strategies import (
     OPS,
@@ -220,6 +222,31 @@ def fold_cases() -> st.SearchStrategy[Case]:
     """Random folds that the engines run."""
     seeds = st.integers(0, 2**64 - 1).map(random.Random)
     return (st.randoms(use_true_random=False) | seeds).map(random_fold_case)
+
+
+def with_halves(rand: Random, case: Case) -> Case:
+    """The case with some of its slots stored as halves, and inputs that these can hold."""
+    halves = half_storage.draw(rand, frozenset(range(len(case.inputs))))
+    return case._replace(inputs=half_storage.exact(rand, case.inputs, halves),
+                         launch=dataclasses.replace(case.launch, halves=halves))
+
+
+def half_fold_cases() -> st.SearchStrategy[Case]:
+    """Random folds over halves."""
+    return st.integers(0, 2**64 - 1).map(random.Random).map(lambda rand: with_halves(rand, random_fold_case(rand)))
+
+
+def stored_otherwise(rand: Random, arrays: list[np.ndarray], options: dict[str, object]) -> None:
+    """Give the arrays of a call of attention other dtypes, in place: halves, masks and slopes of integers too."""
+    halves = [np.dtype(np.float32), np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)]
+    with np.errstate(over="ignore"):
+        arrays[:] = [array.astype(rand.choice(halves)) for array in arrays]
+        for name in ("mask", "alibi", "doc_ids"):
+            value = options.get(name)
+            if isinstance(value, np.ndarray) and value.dtype != np.bool_:
+                dtype = rand.choice((*halves, np.dtype(np.int32), np.dtype(np.uint8)))
+                whole = np.clip(np.nan_to_num(value.astype(np.float32)), 0 if dtype == np.uint8 else -100, 100)
+                options[name] = (whole if dtype.kind in "iu" else value).astype(dtype)
 
 
 def random_attention(rand: Random) -> tuple[list[np.ndarray], dict[str, object]]:

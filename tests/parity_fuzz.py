@@ -121,8 +121,7 @@ def sample(seed: int, index: int, launches: int = LAUNCHES) -> Sample:
     """The sample of this number."""
     rand = Random(f"{seed}:{index}")
     drawn = _plain_sample(rand, launches)
-    # Folds are float32 throughout.
-    if rand.randrange(HALVES_EVERY) == 0 and drawn.spec.fold is None:
+    if rand.randrange(HALVES_EVERY) == 0:
         return Sample(drawn.spec, [_with_halves(rand, case) for case in drawn.cases])
     return drawn
 

@@ -2,7 +2,7 @@
 
 The fold keeps a running maximum and a running sum for each query and rescales both and the weighted sum from block to
 block, so that no score is ever stored. Shapes, the scale and the head-group ratio are data of a launch: there is one
-kernel for each kind of mask.
+kernel for each kind of mask. Halves are read as they are stored, masks too: what they mean is a matter of the body.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from nnk import ops
 from nnk.errors import DTypeError, ExprError, LimitError, ShapeError
-from nnk.expr.dtypes import BOOL
+from nnk.expr.dtypes import BOOL, info_of
 from nnk.expr.meta import Launch
 from nnk.expr.node import (
     FLOAT32,
@@ -22,11 +22,10 @@ from nnk.expr.node import (
     Tensor,
     broadcast_shapes,
     constant,
-    elementwise,
     geometry_of,
     is_row_major,
 )
-from nnk.expr.promote import as_float32
+from nnk.expr.promote import as_floats, operands_of
 from nnk.expr.spec import ExprSpec, Fold, Instr, Matmul, Operand, VecAcc, ViewSpec, bits_of
 from nnk.expr.views import broadcast_to, materialised, reshape
 
@@ -47,7 +46,7 @@ def _operand(kind: str, idx: int = 0) -> Operand:
 
 
 class _Body:
-    """A fold under construction: inputs with their views and words, and instructions; registers count upwards."""
+    """A fold under construction: inputs, constants, instructions; registers count upwards."""
 
     def __init__(self, num_state: int) -> None:
         self.next = num_state
@@ -55,12 +54,23 @@ class _Body:
         self.views: list[ViewSpec] = []
         self.words: list[tuple[int, ...]] = []
         self.inputs: list[Tensor] = []
+        self.consts: list[int] = []
 
     def input(self, tensor: Tensor, view: str, *words: int) -> Operand:
         self.views.append(ViewSpec(_VIEW[view], 0, *words))
         self.words.append(words)
         self.inputs.append(tensor)
         return _operand("input", len(self.views) - 1)
+
+    def number(self, tensor: Tensor, view: str, *words: int) -> Operand:
+        """Return an input as float32: integers are converted, a bool is 1 or 0 and a half a float32 already."""
+        value = self.input(tensor, view, *words)
+        return self.emit("i2f", value) if info_of(tensor.dtype).word == "int" else value
+
+    def const(self, bits: int) -> Operand:
+        if bits not in self.consts:
+            self.consts.append(bits)
+        return _operand("const", self.consts.index(bits))
 
     def emit(self, op: str, *operands: Operand, dst: int | None = None) -> Operand:
         if dst is None:
@@ -113,32 +123,31 @@ class _Shapes:
 
 
 def _mask_input(body: _Body, mask: Tensor, shapes: _Shapes) -> Operand:
-    """Return the additive mask as an input: one for all batches, one row for all queries, or whole."""
+    """Return the mask as an input: one for all batches, one row for all queries, or whole."""
     full = (*shapes.rows, shapes.keys)
     if mask.ndim < 2 or broadcast_shapes("attention", [mask.shape, full]) != full:
         raise ShapeError(f"Expected a mask of at least 2 axes that broadcasts to {full} for attention, got "
                          f"{mask.shape}", op="attention", shapes=(mask.shape, full))
     if mask.shape[-2] == 1:
         line = broadcast_to(mask, (*shapes.rows[:-1], 1, shapes.keys))
-        return body.input(_stored(line), "batch_col", shapes.keys)
+        return body.number(_stored(line), "batch_col", shapes.keys)
     if math.prod(mask.shape[:-2]) == 1 and mask.shape[-2:] == full[-2:]:
-        return body.input(_stored(mask), "row_mod", shapes.queries)
-    return body.input(_stored(broadcast_to(mask, full)), "linear")
+        return body.number(_stored(mask), "row_mod", shapes.queries)
+    return body.number(_stored(broadcast_to(mask, full)), "linear")
 
 
-def _mask_tensor(mask: Any, q: Tensor) -> Tensor:
-    """Return an additive mask. Booleans say which keys a query may attend to: 0 where True, -inf where False."""
-    if not isinstance(mask, Tensor):
-        array = np.asarray(mask)
-        if array.dtype == np.bool_:
-            mask = np.where(array, np.float32(0), np.float32(-np.inf))
-    elif mask.dtype == BOOL:
-        mask = elementwise("select", mask, 0.0, -math.inf)
-    return as_float32("attention", (q, mask))[0][1]
+def _bias(body: _Body, mask: Any, q: Tensor, shapes: _Shapes) -> Operand:
+    """Return what a mask adds to the scores. Bools say which keys a query may attend to: they add 0 or -inf."""
+    tensor = operands_of("attention", (q, mask))[0][1]
+    value = _mask_input(body, tensor, shapes)
+    if tensor.dtype != BOOL:
+        return value
+    masked = body.const(_NEGATIVE_INFINITY)
+    return body.emit("select", value, body.const(bits_of(0.0)), masked)
 
 
 def _document_tensor(doc_ids: Any, q: Tensor, shapes: _Shapes) -> Tensor:
-    """Return document numbers as floats, one for each query of each head."""
+    """Return document numbers, one for each query of each head."""
     if shapes.queries != shapes.keys:
         raise ShapeError(f"Expected as many keys as queries with doc_ids for attention, got {shapes.keys} and "
                          f"{shapes.queries}", op="attention")
@@ -151,7 +160,7 @@ def _document_tensor(doc_ids: Any, q: Tensor, shapes: _Shapes) -> Tensor:
             raise ExprError(f"Expected document numbers up to {_MAX_DOCUMENT} for attention, got "
                             f"{np.abs(array).max()}", op="attention")
         doc_ids = array.astype(np.float32)
-    documents = as_float32("attention", (q, doc_ids))[0][1]
+    documents = operands_of("attention", (q, doc_ids))[0][1]
     lead = shapes.lead if shapes.has_heads else ()
     if documents.ndim < 1 or broadcast_shapes("attention", [documents.shape, (*lead, shapes.queries)]) != \
             (*lead, shapes.queries):
@@ -166,23 +175,23 @@ def _masked(body: _Body, score: Operand, shapes: _Shapes, q: Tensor, mask: Any, 
     """Return the score with bias and masks."""
     is_causal = isinstance(mask, str)
     if mask is not None and not is_causal:
-        score = body.emit("add", score, _mask_input(body, _mask_tensor(mask, q), shapes))
+        score = body.emit("add", score, _bias(body, mask, q, shapes))
     if alibi is not None:
-        slopes = as_float32("attention", (q, alibi))[0][1]
+        slopes = operands_of("attention", (q, alibi))[0][1]
         if slopes.shape != (shapes.heads,):
             raise ShapeError(f"Expected one slope for each of {shapes.heads} query heads for alibi of attention, got "
                              f"shape {slopes.shape}", op="attention", shapes=(slopes.shape,))
         distance = body.emit("sub", _operand("col"), _operand("row"))
-        slope = body.input(_stored(slopes), "batch_mod", shapes.heads)
+        slope = body.number(_stored(slopes), "batch_mod", shapes.heads)
         score = body.emit("add", score, body.emit("mul", slope, distance))
-    masked = _operand("const")
     if doc_ids is not None:
         documents = _document_tensor(doc_ids, q, shapes)
-        own = body.input(documents, "row_broadcast")
-        other = body.emit("ne", own, body.input(documents, "batch_col", shapes.keys))
-        score = body.emit("select", other, masked, score)
+        own = body.number(documents, "row_broadcast")
+        other = body.emit("ne", own, body.number(documents, "batch_col", shapes.keys))
+        score = body.emit("select", other, body.const(_NEGATIVE_INFINITY), score)
     if is_causal:
-        score = body.emit("select", body.emit("gt", _operand("col"), _operand("row")), masked, score)
+        later = body.emit("gt", _operand("col"), _operand("row"))
+        score = body.emit("select", later, body.const(_NEGATIVE_INFINITY), score)
     return score
 
 
@@ -206,6 +215,8 @@ def attention(q: Any, k: Any, v: Any, mask: Any = None, doc_ids: Any = None, ali
     Parameters
     ----------
     q : Tensor of shape (..., hq, n, d) or (n, d)
+        Halves are read as they are stored, and ``attention(...).astype("float16")`` stores halves: nothing is cast
+        before or behind the kernel.
     k : Tensor of shape (..., hkv, m, d) or (m, d)
         hq is a multiple of hkv: hq / hkv neighbouring query heads share a key head (grouped-query attention).
     v : Tensor of shape (..., hkv, m, dv) or (m, dv)
@@ -231,7 +242,7 @@ def attention(q: Any, k: Any, v: Any, mask: Any = None, doc_ids: Any = None, ali
     LimitError
         If a head size is above 1024.
     """
-    (q, k, v), engine = as_float32("attention", (q, k, v))
+    (q, k, v), engine = as_floats("attention", (q, k, v))
     shapes = _Shapes(q, k, v)
     if isinstance(mask, str) and mask != "causal":
         raise ExprError(f'Expected None, "causal" or an array for mask of attention, got {mask!r}', op="attention")
@@ -257,9 +268,7 @@ def attention(q: Any, k: Any, v: Any, mask: Any = None, doc_ids: Any = None, ali
     if shapes.keys == 0 or math.prod(shapes.result) == 0:
         return Tensor("const", (), constant(0.0).attrs, shapes.result, FLOAT32, engine)
     fold = _fold(body, score, 2, Matmul(0, 1, 0, 1, shapes.depth, shapes.batch), shapes, isinstance(mask, str))
-    has_mask = isinstance(mask, str) or doc_ids is not None
-    spec = ExprSpec(body.next + 1, (), tuple(body.views), (_NEGATIVE_INFINITY,) if has_mask else (),
-                    (bits_of(float(scale)),), None, fold)
+    spec = ExprSpec(body.next + 1, (), tuple(body.views), tuple(body.consts), (bits_of(float(scale)),), None, fold)
     launch = Launch(shapes.batch * shapes.queries, shapes.keys, tuple(body.words), spec.const_bits, spec.rparam_bits,
                     mm_k=shapes.depth, mm_batch=shapes.batch, out_cols=shapes.columns)
     return Tensor("fold", tuple(body.inputs), (spec, launch), shapes.result, FLOAT32, engine)

@@ -11,7 +11,7 @@ that equal graphs are always cut alike:
   the grid and all others of the kernel reduce the same lines.
 * A reduction to the results of chunks is always a root.
 * A kernel holds at most one matmul, as the source of its tail, and never beside a reduction.
-* A fold is a kernel of its own over stored tensors.
+* A fold is a kernel of its own over stored tensors; only a cast of its result to a half joins it.
 * Limits of the format (inputs, constants, registers) close a kernel; they never refuse an expression.
 """
 
@@ -30,6 +30,9 @@ ADDRESSING = frozenset(("view", "take"))
 
 #: Reduction -> 0 for one of rows, 1 for one of columns.
 _REDUCES = {op.name: op.axis for op in ops.OPS if op.kind == "reduce"}
+
+#: Ops that a half-precision store does by itself.
+_ROUNDS = frozenset(("round_f16", "round_bf16"))
 
 #: Instructions of one kernel: with one register each, register allocation can never run out.
 MAX_MEMBERS = ops.LIMITS["regs"]
@@ -87,6 +90,8 @@ class PlannedKernel:
         #: Takes that are read in place; any other is stored by a kernel of its own.
         self.takes: set[int] = set()
         self.matmul: Tensor | None = None
+        #: The fold whose result is stored, as it is or as the halves that the root rounds it to.
+        self.fold: Tensor | None = root if root.op == "fold" else None
         #: 0 where the kernel reduces rows, 1 where it reduces columns, else -1.
         self.reduce_axis = -1
         self.inputs: dict[int, int] = {}
@@ -139,6 +144,14 @@ class PlannedKernel:
         if node.op == "matmul":
             self.matmul = node
         self.reduce_axis = max(self.reduce_axis, _REDUCES.get(node.op, -1))
+        return True
+
+    def absorb_fold(self, node: Tensor) -> bool:
+        """Take the fold ``node`` in if all that the kernel does is to round it for the store."""
+        if self.root.op not in _ROUNDS or self.root.args[0] is not node or len(self.members) != 1:
+            return False
+        self.fold = node
+        self.members[id(node)] = node
         return True
 
     @property
@@ -246,8 +259,8 @@ class _Partition:
                 for kernel in readers:
                     kernel.takes.add(id(node))
             return
-        if (id(node) in self.required or node.op == "fold" or len(readers) != 1
-                or not readers[0].absorb(node)):
+        if (id(node) in self.required or len(readers) != 1
+                or not (readers[0].absorb_fold if node.op == "fold" else readers[0].absorb)(node)):
             self.start(node)
             return
         self.kernel_of[id(node)] = readers[0]

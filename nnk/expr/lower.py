@@ -7,13 +7,13 @@ same view is one input slot.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nnk import ops
 from nnk.errors import UnsupportedOpError
 from nnk.expr import meta
 from nnk.expr.canonical import canonicalise
-from nnk.expr.dtypes import FLOAT32, half_words, slot_letters
+from nnk.expr.dtypes import half_words, slot_letters
 from nnk.expr.fuse import PlannedKernel
 from nnk.expr.meta import Launch
 from nnk.expr.node import Shape, Tensor, geometry_of, is_row_major
@@ -226,14 +226,15 @@ class _Lowering:
                              slot_letters(dtypes, [root.dtype] * (1 + len(self.kernel.more_roots))))
 
 
-def _lower_fold(root: Tensor) -> LoweredKernel:
-    """Return a fold as it was made: its inputs are stored in row-major order, as float32."""
-    spec, launch = root.attrs
+def _lower_fold(fold: Tensor, root: Tensor) -> LoweredKernel:
+    """Return a fold as it was made; ``root`` says how its result is stored, and its inputs how they are."""
+    spec, launch = fold.attrs
     validate(spec)
-    inputs = tuple(geometry_of(arg)[0] for arg in root.args)
-    for base in inputs:
-        assert base.dtype == FLOAT32, base
-    return LoweredKernel(root, spec, launch, inputs)
+    inputs = tuple(geometry_of(arg)[0] for arg in fold.args)
+    dtypes = [base.dtype for base in inputs]
+    halves = half_words(dtypes, root.dtype)
+    return LoweredKernel(root, spec, replace(launch, halves=halves), inputs, (),
+                         meta.DISPATCH_SIGNATURE if any(halves) else 0, slot_letters(dtypes, [root.dtype]))
 
 
 def _as_one_element(node: Tensor) -> Tensor:
@@ -251,4 +252,4 @@ def lower(kernel: PlannedKernel) -> LoweredKernel:
     UnsupportedOpError
         If a view needs more axes than the format has.
     """
-    return _lower_fold(kernel.root) if kernel.root.op == "fold" else _Lowering(kernel).run()
+    return _Lowering(kernel).run() if kernel.fold is None else _lower_fold(kernel.fold, kernel.root)

@@ -245,9 +245,6 @@ def kernel_meta_of(spec: ExprSpec, prec_sig: int = 0, slots: str = "") -> Kernel
     if prec_sig not in (0, DISPATCH_SIGNATURE):
         raise UnsupportedOpError(f"Expected precision signature 0 or {DISPATCH_SIGNATURE:#x}, got {prec_sig:#x}: "
                                  f"native float16 arithmetic is not exact", op="prec_sig")
-    if spec.fold is not None and (prec_sig or slots):
-        raise UnsupportedOpError("Expected float32 for all inputs and the output of a fold, got other dtypes; cast "
-                                 "around it", op="fold")
     axis = reduce_axis_of(spec)
     form = _form_of(spec, axis)
     program = spec.instrs if spec.fold is None else spec.fold.body

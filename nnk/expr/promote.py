@@ -19,7 +19,7 @@ from nnk.errors import DTypeError
 from nnk.expr.dtypes import BOOL, FLOAT32, INT32, UINT8, dtype_of, info_of, is_half
 from nnk.expr.node import Tensor, broadcast_shapes, constant, engine_of
 
-__all__ = ["apply", "as_float32", "as_floats", "as_real", "as_tensor", "astype", "common_dtype", "integer_constant",
+__all__ = ["apply", "as_floats", "as_real", "as_tensor", "astype", "common_dtype", "integer_constant",
            "operands_of", "truth"]
 
 #: Dtypes by rank: the result of mixed operands is the highest of them. The halves rank as float32.
@@ -133,12 +133,6 @@ def as_floats(op: str, values: Sequence[Any]) -> tuple[tuple[Tensor, ...], Any]:
                for value in values]
     return tuple(tensor if info_of(tensor.dtype).word == "float" else astype(tensor, FLOAT32)
                  for tensor in tensors), engine
-
-
-def as_float32(op: str, values: Sequence[Any]) -> tuple[list[Tensor], Any]:
-    """Return ``values`` as float32 tensors, and their engine: for kernels that read no other dtype."""
-    tensors, engine = as_floats(op, values)
-    return [astype(tensor, FLOAT32) for tensor in tensors], engine
 
 
 def as_real(op: str, values: Sequence[Any]) -> tuple[tuple[Tensor, ...], Any]:

@@ -231,18 +231,23 @@ class _FoldEmitter(_Emitter):
         matmul = self.fold.matmul
         assert matmul is not None
         pads = {"pad_a": _hex(numerics.MATMUL_PAD_A_BITS), "pad_b": _hex(numerics.MATMUL_PAD_B_BITS)}
-        fetch = (blocks.FETCH_ROWS if matmul.trans_b else blocks.FETCH_COLUMNS).substitute(
-            b=matmul.b_input, quads=FOLD_STEP // 4, step=FOLD_STEP, pad_b=pads["pad_b"])
-        if matmul.trans_a:
-            query = {"query_k": f"t/{FOLD_ROWS}u", "query_row": f"t%{FOLD_ROWS}u",
-                     "query_at": "query_base+(k1+y)*height+m0+r"}
+        key = matmul.b_input
+        if matmul.trans_b:
+            fetch = blocks.FETCH_ROWS.substitute(quads=FOLD_STEP // 4, pad_b=pads["pad_b"],
+                                                 quad=self.storage.quad(key, "at/4u"), load=self.element(key, "at+i"))
         else:
-            query = {"query_k": f"t%{FOLD_STEP}u", "query_row": f"t/{FOLD_STEP}u",
-                     "query_at": "query_base+(m0+r)*depth+k1+y"}
+            fetch = blocks.FETCH_COLUMNS.substitute(step=FOLD_STEP, pad_b=pads["pad_b"],
+                                                    load=self.element(key, "key_base+(k1+n)*cols+k0+j"))
+        if matmul.trans_a:
+            place = {"query_k": f"t/{FOLD_ROWS}u", "query_row": f"t%{FOLD_ROWS}u"}
+            query = self.element(matmul.a_input, "query_base+(k1+y)*height+m0+r")
+        else:
+            place = {"query_k": f"t%{FOLD_STEP}u", "query_row": f"t/{FOLD_STEP}u"}
+            query = self.element(matmul.a_input, "query_base+(m0+r)*depth+k1+y")
         spread = [f"score[{n}]=acc{n // 4}.{'xyzw'[n % 4]};" for n in range(8)]
         return blocks.SCORES.substitute(
-            identity=_SUM_IDENTITY, step=FOLD_STEP, a=matmul.a_input, fetch=fetch,
-            spread=_indent([" ".join(spread)], 3), pad_a=pads["pad_a"], **query).rstrip()
+            identity=_SUM_IDENTITY, step=FOLD_STEP, query=query, fetch=fetch,
+            spread=_indent([" ".join(spread)], 3), pad_a=pads["pad_a"], **place).rstrip()
 
     def accumulation(self) -> str:
         """Return the vector accumulation, the weights put into the items where the body did not leave them there."""
@@ -269,8 +274,9 @@ class _FoldEmitter(_Emitter):
         tri = self.fold.tri_skip
         span = "uint whole_items=m0<k0?0u:min(width,m0+1u-k0), items_end=min(width,m0+live-k0);" if tri else \
             "uint whole_items=width;"
-        edge = blocks.EDGE.substitute(v=vecacc.b_input).rstrip() if tri else ""
-        return text + blocks.ACCUMULATE.substitute(scale=_indent([*scale, span], 4), v=vecacc.b_input,
+        vector = self.element(vecacc.b_input, "vector_base+(k0+item)*out_cols+d")
+        edge = blocks.EDGE.substitute(vector=vector).rstrip() if tri else ""
+        return text + blocks.ACCUMULATE.substitute(scale=_indent([*scale, span], 4), vector=vector,
                                                    edge=edge).rstrip()
 
     # ---------------------------------------------------------------------------------- whole kernel

@@ -48,9 +48,9 @@ FETCH_ROWS = Template("""\
           uint y=k1+n*4u, whole=j<width&&y<depth?min(depth-y,4u):0u, at=key_base+(k0+j)*depth+y;
           uvec4 v=uvec4(${pad_b});
           if(whole==4u&&(at&3u)==0u){
-            v=c${b}.d[at/4u];
+            v=${quad};
           } else {
-            for(uint i=0u;i<whole;i++) v[i]=b${b}.d[at+i];
+            for(uint i=0u;i<whole;i++) v[i]=${load};
           }
           KEY(n*4u)=U2F(v.x);
           KEY(n*4u+1u)=U2F(v.y);
@@ -62,7 +62,7 @@ FETCH_ROWS = Template("""\
 #: A key operand stored (k, items).
 FETCH_COLUMNS = Template("""\
         for(uint n=side;n<${step}u;n+=2u)
-          KEY(n)=U2F(j<width&&k1+n<depth?b${b}.d[key_base+(k1+n)*cols+k0+j]:${pad_b});
+          KEY(n)=U2F(j<width&&k1+n<depth?${load}:${pad_b});
 """)
 
 #: Scores of the block (F4): k ascending, a thread has one item and eight rows.
@@ -71,7 +71,7 @@ SCORES = Template("""\
       for(uint k1=0u;k1<depth;k1+=${step}u){
         {
           uint y=${query_k}, r=${query_row};
-          queries[y*4u+r/4u][r%4u]=U2F(r<live&&k1+y<depth?b${a}.d[${query_at}]:${pad_a});
+          queries[y*4u+r/4u][r%4u]=U2F(r<live&&k1+y<depth?${query}:${pad_a});
         }
 ${fetch}        barrier();
         if(side*8u<live){
@@ -103,7 +103,7 @@ ACCUMULATE = Template("""\
       {
 ${scale}
         for(uint item=0u;item<whole_items;item++){
-          vec4 v=vec4(U2F(b${v}.d[vector_base+(k0+item)*out_cols+d])), p;
+          vec4 v=vec4(U2F(${vector})), p;
           p=items[item*5u+quad]*v; sum0=sum0+p;
           if(quad_step<4u){ p=items[item*5u+quad+quad_step]*v; sum1=sum1+p; }
           if(quad_step<2u){
@@ -118,7 +118,7 @@ ${edge}
 #: tri_skip (F7): near the diagonal the rows end one item after the other.
 EDGE = Template("""\
         for(uint item=whole_items;item<items_end;item++){
-          vec4 v=vec4(U2F(b${v}.d[vector_base+(k0+item)*out_cols+d])), p;
+          vec4 v=vec4(U2F(${vector})), p;
           uvec4 rows4=uvec4(m0,m0+1u,m0+2u,m0+3u);
           uint col=k0+item;
           p=items[item*5u+quad]*v;

@@ -15,10 +15,18 @@ import nnk
 from nnk._fast.cpu import Program
 from nnk.engines.parity import compare, special_values
 from nnk.errors import LimitError
-from nnk.expr.meta import group_count_of, kernel_meta_of, loop_count_of, out_count_of, pack_words
+from nnk.expr.meta import (
+    DISPATCH_SIGNATURE,
+    KernelMeta,
+    group_count_of,
+    kernel_meta_of,
+    loop_count_of,
+    out_count_of,
+    pack_words,
+)
 from nnk.generator.compile import compile_kernel
-from tests import folds
-from tests.fold_strategies import attention_case, fold_cases, launch_of, random_attention
+from tests import folds, half_storage
+from tests.fold_strategies import attention_case, fold_cases, half_fold_cases, launch_of, random_attention
 from tests.oracle.attention import attention
 from tests.oracle.evaluate import evaluate
 from tests.oracle.tensors import bits_of
@@ -27,23 +35,42 @@ from tests.strategies import Case
 pytestmark = pytest.mark.usefixtures("quiet_numpy")
 
 
+def meta_of(case: Case) -> KernelMeta:
+    return kernel_meta_of(case.spec, DISPATCH_SIGNATURE if any(case.launch.halves) else 0)
+
+
+def output_of(case: Case) -> np.ndarray:
+    """Room for the result, in whole words."""
+    count = out_count_of(meta_of(case), case.launch)
+    return np.zeros(count + count % 2, np.uint16) if half_storage.is_half(case.launch.halves) else \
+        np.zeros(count, np.float32)
+
+
 def on_cpu(case: Case) -> np.ndarray:
-    meta = kernel_meta_of(case.spec)
-    output = np.zeros(out_count_of(meta, case.launch), np.float32)
-    Program(case.spec, meta).run(pack_words(meta, case.launch), case.inputs, [output], 2)
+    meta, output = meta_of(case), output_of(case)
+    inputs = half_storage.stored(case.inputs, case.launch.halves)
+    Program(case.spec, meta).run(pack_words(meta, case.launch), inputs, [output], 2)
     return output
 
 
 def on_vulkan(engine: Any, case: Case, groups: int | None = None) -> np.ndarray:
-    meta = kernel_meta_of(case.spec)
-    kernel = engine.device.build_kernel(compile_kernel(case.spec, "test", 0, engine.scheduler.variant), meta)
-    inputs = [engine.upload(np.ascontiguousarray(array)) for array in case.inputs]
-    output = engine.allocate(4 * out_count_of(meta, case.launch))
+    meta, got = meta_of(case), output_of(case)
+    kernel = engine.device.build_kernel(
+        compile_kernel(case.spec, "test", meta.prec_sig, engine.scheduler.variant), meta)
+    inputs = [engine.upload(np.ascontiguousarray(array)) for array in half_storage.stored(
+        case.inputs, case.launch.halves)]
+    output = engine.upload(got)
     engine.device.dispatch(kernel, inputs, [output], pack_words(meta, case.launch),
                            groups or group_count_of(meta, case.launch))
-    got = np.empty(out_count_of(meta, case.launch), np.float32)
     engine.download(output, got)
     return got
+
+
+def by_oracle(case: Case) -> np.ndarray:
+    bits = half_storage.expected(evaluate(case.spec, case.launch, case.inputs)[0], case.launch.halves)
+    found = output_of(case)
+    found[:bits.size] = bits.view(found.dtype)
+    return found
 
 
 @given(case=fold_cases())
@@ -52,7 +79,16 @@ def on_vulkan(engine: Any, case: Case, groups: int | None = None) -> np.ndarray:
 def test_random_folds_give_the_bits_of_the_oracle(vulkan: Any, case: Case) -> None:
     got = on_vulkan(vulkan, case)
     compare(on_cpu(case), got)
-    compare(evaluate(case.spec, case.launch, case.inputs)[0], got)
+    compare(by_oracle(case), got)
+
+
+@given(case=half_fold_cases())
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture],
+          max_examples=max(6, settings.default.max_examples // 10))
+def test_random_folds_of_halves_give_the_bits_of_the_oracle(vulkan: Any, case: Case) -> None:
+    got = on_vulkan(vulkan, case)
+    compare(on_cpu(case), got)
+    compare(by_oracle(case), got)
 
 
 def test_row_max_of_the_format(vulkan: Any) -> None:
@@ -83,6 +119,13 @@ CALLS: dict[str, Any] = {
     "mask": lambda a: nnk.attention(a(2, 2, 17, 8), a(2, 2, 33, 8), a(2, 2, 33, 8), a(17, 33)),
     "padding": lambda a: nnk.attention(a(2, 2, 17, 8), a(2, 2, 33, 8), a(2, 2, 33, 8), a(2, 1, 1, 33)),
     "heads": lambda a: nnk.attention(a(2, 17, 8), a(2, 33, 8), a(2, 33, 8), a(2, 17, 33)),
+    "halves": lambda a: nnk.attention(*(a(2, 2, 35, 9).astype(dtype).eval() for dtype in ("float16", "bfloat16",
+                                                                                          "float16"))),
+    "stored halves": lambda a: nnk.attention(a(3, 130, 9).astype("bfloat16").eval(), a(3, 140, 9), a(3, 140, 7),
+                                             "causal").astype("float16"),
+    "bools": lambda a: nnk.attention(a(2, 17, 8), a(2, 33, 8), a(2, 33, 8), (a(17, 33) < 0.5).eval()),
+    "bytes": lambda a: nnk.attention(a(2, 17, 8), a(2, 33, 8), a(2, 33, 8), (a(1, 33) * 3).astype("uint8").eval(),
+                                     None, a(2).astype("float16").eval()),
 }
 
 

@@ -14,11 +14,18 @@ from hypothesis import strategies as st
 from nnk import ops
 from nnk._fast import cpu
 from nnk.errors import ExprError, ShapeError, UnsupportedOpError
-from nnk.expr.meta import kernel_meta_of, out_count_of, pack_words
+from nnk.expr.meta import DISPATCH_SIGNATURE, kernel_meta_of, out_count_of, pack_words
 from nnk.expr.spec import ExprSpec, Fold, Instr, Operand, VecAcc, ViewSpec
 from nnk.expr.spec_rules import validate
-from tests import folds
-from tests.fold_strategies import attention_case, fold_cases, launch_of, random_fold_case
+from tests import folds, half_storage
+from tests.fold_strategies import (
+    attention_case,
+    fold_cases,
+    half_fold_cases,
+    launch_of,
+    random_fold_case,
+    with_halves,
+)
 from tests.oracle import specrules as rules
 from tests.oracle.evaluate import evaluate
 from tests.strategies import Case
@@ -38,16 +45,19 @@ def _default_isa():
 
 def run(case: Case, threads: int = 1) -> Any:
     """Return the bits of the result; a guard behind it must survive."""
-    meta = kernel_meta_of(case.spec)
+    halves = case.launch.halves
+    meta = kernel_meta_of(case.spec, DISPATCH_SIGNATURE if any(halves) else 0)
     size = out_count_of(meta, case.launch)
-    output = np.full(size + 3, GUARD)
-    cpu.Program(case.spec, meta).run(pack_words(meta, case.launch), case.inputs, [output], threads)
-    assert (output[size:] == GUARD).all()
-    return output[:size].view(np.uint32)
+    output = np.full(size + 3, GUARD).view(np.uint16 if half_storage.is_half(halves) else np.uint32)
+    untouched = output[size:].copy()
+    inputs = half_storage.stored(case.inputs, halves)
+    cpu.Program(case.spec, meta).run(pack_words(meta, case.launch), inputs, [output], threads)
+    assert (output[size:] == untouched).all()
+    return output[:size]
 
 
 def expected(case: Case) -> Any:
-    return evaluate(case.spec, case.launch, case.inputs)[0].view(np.uint32)
+    return half_storage.expected(evaluate(case.spec, case.launch, case.inputs)[0], case.launch.halves)
 
 
 @given(case=fold_cases(), threads=st.integers(1, 3))
@@ -56,10 +66,17 @@ def test_random_folds_give_the_bits_of_the_oracle(case, threads):
     assert run(case, threads).tolist() == expected(case).tolist()
 
 
+@given(case=half_fold_cases(), threads=st.integers(1, 3))
+def test_folds_of_halves_give_the_bits_of_the_oracle(case, threads):
+    assert run(case, threads).tolist() == expected(case).tolist()
+
+
 @pytest.mark.parametrize("isa", cpu.isas())
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(24))
 def test_every_instruction_set_gives_the_same_bits(isa, seed):
     case = random_fold_case(random.Random(seed))
+    if seed % 2:
+        case = with_halves(random.Random(seed), case)
     cpu.set_isa(isa)
     assert run(case, 2).tolist() == expected(case).tolist()
 

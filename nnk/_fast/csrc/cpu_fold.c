@@ -1,7 +1,8 @@
 /* The fold form: a tile of rows of one batch walks along the fold's axis in blocks of NNK_FOLD_BLOCK (rules F1 to F8).
  *
  * Registers live in buffers of the tile: one value a row, or a row of NNK_FOLD_BLOCK values for each row. The scores
- * and the weighted vectors are products of packed blocks, by the matmul kernel: the sums have its order (R8).
+ * and the weighted vectors are products of packed blocks, by the matmul kernel: the sums have its order (R8). What is
+ * not stored as words is made words a block at a time.
  */
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -24,10 +25,25 @@ typedef struct {
     atomic_bool started; /* some thread had the memory to work */
 } fold_work;
 
+/* Element (i, t) of an operand of the matmul or the vectors, of one batch: base + i * row + t * col. */
+typedef struct {
+    unsigned slot;
+    int64_t base, row, col;
+} fold_operand;
+
+/* Words of some rows of it: element (i, t) is p[i * row + t * col]. */
+typedef struct {
+    const float *p;
+    int64_t row, col;
+} fold_words;
+
 typedef struct {
     const nnk_run *run;
     float *memory;
     float *elem[NNK_MAX_REGS], *row[NNK_MAX_REGS]; /* body registers: tile x BLOCK values, tile values */
+    float *line[3], *row_line[3];                  /* inputs that are read by a copy: a block's values, rows' values */
+    float *wide;                                   /* rows of an operand that are read by a copy */
+    fold_operand query, key, value;
     float *score, *vector, *packed_a, *packed_w, *packed_b, *splat, *row_number, *col_number, *out_number;
     float *final[NNK_MAX_REGS];                    /* finalize registers: a row of output columns */
     float batch_number;
@@ -58,6 +74,41 @@ static float *take(float **next, size_t n) {
     return p;
 }
 
+/* Whether rows of an operand are read by a copy. */
+static bool is_copied(const nnk_run *run, const fold_operand *op, bool whole_rows) {
+    return !nnk_is_word(run->in_type[op->slot]) || (whole_rows && op->col != 1);
+}
+
+/* Where an operand of `rows` rows of `cols` values a batch lies; swapped: it is stored column by column. */
+static fold_operand operand_of(const nnk_run *run, unsigned slot, uint64_t batch, uint64_t rows, uint64_t cols,
+                               bool swapped) {
+    const nnk_raw_view *view = &run->plan->spec.views[slot];
+    if (view->kind == NNK_VIEW_HEAD_GROUP) batch /= run->words[view->word];
+    return (fold_operand){.slot = slot, .base = (int64_t)(batch * rows * cols), .row = swapped ? 1 : (int64_t)cols,
+                          .col = swapped ? (int64_t)rows : 1};
+}
+
+static void find_operands(fold_context *ctx, uint64_t batch) {
+    const nnk_run *run = ctx->run;
+    const nnk_fold *f = &run->plan->spec.fold;
+    if (f->has_matmul) {
+        ctx->query = operand_of(run, f->a_input, batch, run->m, run->k, f->trans_a);
+        ctx->key = operand_of(run, f->b_input, batch, run->cols, run->k, !f->trans_b);
+    }
+    if (f->has_vecacc) ctx->value = operand_of(run, f->v_input, batch, run->cols, run->out_cols, false);
+}
+
+/* Most words of an operand that are copied at a time. */
+static size_t wide_size(const fold_context *ctx) {
+    const nnk_run *run = ctx->run;
+    const nnk_fold *f = &run->plan->spec.fold;
+    bool scores = f->has_matmul && (is_copied(run, &ctx->query, false) || is_copied(run, &ctx->key, false));
+    bool vectors = f->has_vecacc && is_copied(run, &ctx->value, true);
+    size_t n = scores ? (size_t)run->k : 0;
+    if (vectors && run->out_cols > n) n = (size_t)run->out_cols;
+    return BLOCK * n;
+}
+
 /* Lays the buffers out from `base`; with NULL it only adds up their sizes. */
 static size_t lay_out(fold_context *ctx, float *base, size_t rows) {
     const nnk_run *run = ctx->run;
@@ -75,6 +126,11 @@ static size_t lay_out(fold_context *ctx, float *base, size_t rows) {
     }
     size_t a = round_up(rows, run->isa->mr), depth = d > BLOCK ? d : BLOCK;
     size_t b = round_up(dv > BLOCK ? dv : BLOCK, run->isa->nr);
+    for (unsigned i = 0; i < 3; i++) {
+        TAKE(ctx->line[i], BLOCK);
+        TAKE(ctx->row_line[i], rows);
+    }
+    TAKE(ctx->wide, wide_size(ctx));
     TAKE(ctx->score, rows * BLOCK);
     TAKE(ctx->splat, rows * BLOCK);
     TAKE(ctx->vector, f->has_vecacc ? rows * dv : 0);
@@ -90,6 +146,7 @@ static size_t lay_out(fold_context *ctx, float *base, size_t rows) {
 
 static bool context_init(fold_context *ctx, const nnk_run *run, size_t rows) {
     *ctx = (fold_context){.run = run};
+    find_operands(ctx, 0);
     size_t total = lay_out(ctx, NULL, rows);
     ctx->memory = aligned_alloc(64, round_up(total * sizeof(float), 64));
     if (!ctx->memory) return false;
@@ -99,6 +156,36 @@ static bool context_init(fold_context *ctx, const nnk_run *run, size_t rows) {
 }
 
 /* ---- operands ---- */
+
+/* n elements of an input, `step` apart, as words. */
+static void load_line(const nnk_run *run, unsigned slot, int64_t at, int64_t step, float *o, size_t n) {
+    if (step == 1) {
+        nnk_load(run, slot, at, o, n);
+    } else if (step == 0) {
+        fill(o, nnk_load_one(run, slot, at), n);
+    } else {
+        for (size_t i = 0; i < n; i++) o[i] = nnk_load_one(run, slot, at + (int64_t)i * step);
+    }
+}
+
+/* Rows [first, first + n) of an operand, n <= BLOCK; whole_rows: the values of a row are neighbours. */
+static fold_words read_rows(const fold_context *ctx, const fold_operand *op, uint64_t first, size_t n, uint64_t cols,
+                            bool whole_rows) {
+    const nnk_run *run = ctx->run;
+    int64_t at = op->base + (int64_t)first * op->row, step = (int64_t)cols;
+    if (!is_copied(run, op, whole_rows)) return (fold_words){nnk_in(run, op->slot) + at, op->row, op->col};
+    if (op->row == 1 && op->col != 1) {
+        float column[BLOCK];
+        for (int64_t t = 0; t < step; t++) {
+            nnk_load(run, op->slot, at + t * op->col, column, n);
+            for (size_t i = 0; i < n; i++) ctx->wide[(int64_t)i * step + t] = column[i];
+        }
+    } else {
+        for (size_t i = 0; i < n; i++)
+            load_line(run, op->slot, at + (int64_t)i * op->row, op->col, ctx->wide + (int64_t)i * step, (size_t)cols);
+    }
+    return (fold_words){ctx->wide, step, 1};
+}
 
 /* Values of a row operand, one a row of the tile; *single: one value for all. */
 static const float *row_operand(const fold_context *ctx, const nnk_fold_step *step, unsigned i, bool *single) {
@@ -111,9 +198,11 @@ static const float *row_operand(const fold_context *ctx, const nnk_fold_step *st
     case NNK_FROM_ROW_NUMBER: return ctx->row_number;
     case NNK_FROM_INPUT: {
         const nnk_raw_view *view = &run->plan->spec.views[index];
-        if (view->kind == NNK_VIEW_ROW_BROADCAST) return nnk_in(run, index) + ctx->r0;
-        *single = true; /* batch_mod */
-        return nnk_in(run, index) + ctx->batch % run->words[view->word];
+        *single = view->kind != NNK_VIEW_ROW_BROADCAST; /* batch_mod */
+        uint64_t at = *single ? ctx->batch % run->words[view->word] : ctx->r0;
+        if (nnk_is_word(run->in_type[index])) return nnk_in(run, index) + at;
+        nnk_load(run, index, (int64_t)at, ctx->row_line[i], *single ? 1 : ctx->n);
+        return ctx->row_line[i];
     }
     default: return ctx->row[index];
     }
@@ -137,9 +226,12 @@ static const float *elem_operand(const fold_context *ctx, const nnk_fold_step *s
     if (step->from[i] == NNK_FROM_COL_NUMBER) return ctx->col_number;
     const nnk_raw_view *view = &run->plan->spec.views[index];
     uint64_t row = ctx->r0 + r;
-    if (view->kind == NNK_VIEW_BATCH_COL) return nnk_in(run, index) + ctx->batch * run->words[view->word] + ctx->k0;
     if (view->kind == NNK_VIEW_ROW_MOD) row %= run->words[view->word];
-    return nnk_in(run, index) + row * run->cols + ctx->k0;
+    uint64_t first = view->kind == NNK_VIEW_BATCH_COL ? ctx->batch * run->words[view->word] : row * run->cols;
+    int64_t at = (int64_t)(first + ctx->k0), apart = 1;
+    if (apart == 1 && nnk_is_word(run->in_type[index])) return nnk_in(run, index) + at;
+    load_line(run, index, at, apart, ctx->line[i], ctx->width);
+    return ctx->line[i];
 }
 
 /* ---- the body ---- */
@@ -204,18 +296,13 @@ static void run_reduce_step(fold_context *ctx, const nnk_fold_step *step) {
 
 /* ---- the matmul and the vectors ---- */
 
-static uint64_t block_of(const nnk_run *run, unsigned slot, uint64_t batch) {
-    const nnk_raw_view *view = &run->plan->spec.views[slot];
-    return view->kind == NNK_VIEW_HEAD_GROUP ? batch / run->words[view->word] : batch;
-}
-
 /* o[j] += sum over t < kc of a[t] * b[t * step + j], t ascending; first: o starts from the identity. */
-static void thin_product(const nnk_isa *isa, const float *a, const float *b, size_t step, size_t kc, float *o, size_t n,
+static void thin_product(const nnk_isa *isa, const float *a, const float *b, int64_t step, size_t kc, float *o, size_t n,
                          bool first) {
     for (size_t t = 0; t < kc; t += NNK_THIN_K) {
         const float *rows[NNK_THIN_K];
         size_t count = (size_t)min64(NNK_THIN_K, kc - t);
-        for (size_t i = 0; i < count; i++) rows[i] = b + (t + i) * step;
+        for (size_t i = 0; i < count; i++) rows[i] = b + (int64_t)(t + i) * step;
         isa->thin(a + t, rows, count, o, n, first && t == 0);
     }
 }
@@ -223,36 +310,33 @@ static void thin_product(const nnk_isa *isa, const float *a, const float *b, siz
 /* F4: the scores of the block, d ascending. Rows of a were packed when the tile began. */
 static void pack_queries(fold_context *ctx) {
     const nnk_run *run = ctx->run;
-    const nnk_fold *f = &run->plan->spec.fold;
-    const float *a = nnk_in(run, f->a_input) + block_of(run, f->a_input, ctx->batch) * run->m * run->k;
+    const fold_words a = read_rows(ctx, &ctx->query, ctx->i0, ctx->n, run->k, false);
     if (ctx->n <= THIN_ROWS) {
         for (size_t r = 0; r < ctx->n; r++)
             for (uint64_t d = 0; d < run->k; d++)
-                ctx->packed_a[r * run->k + d] = f->trans_a ? a[d * run->m + ctx->i0 + r] : a[(ctx->i0 + r) * run->k + d];
+                ctx->packed_a[r * run->k + d] = a.p[(int64_t)r * a.row + (int64_t)d * a.col];
         return;
     }
     int64_t off[TILE_ROWS];
     for (size_t i = 0; i < ctx->n; i += run->isa->mr) {
         size_t rows = (size_t)min64(run->isa->mr, ctx->n - i);
-        for (size_t r = 0; r < rows; r++)
-            off[r] = (int64_t)((ctx->i0 + i + r) * (f->trans_a ? 1 : run->k));
-        run->isa->pack_a(a, off, rows, f->trans_a ? (int64_t)run->m : 1, (size_t)run->k, ctx->packed_a + i * run->k);
+        for (size_t r = 0; r < rows; r++) off[r] = (int64_t)(i + r) * a.row;
+        run->isa->pack_a(a.p, off, rows, a.col, (size_t)run->k, ctx->packed_a + i * run->k);
     }
 }
 
 static void make_scores(fold_context *ctx) {
     const nnk_run *run = ctx->run;
-    const nnk_fold *f = &run->plan->spec.fold;
     if (run->k == 0) {
         fill(ctx->score, 0.0f, ctx->n * BLOCK);
         return;
     }
-    const float *b = nnk_in(run, f->b_input) + block_of(run, f->b_input, ctx->batch) * run->cols * run->k;
-    int64_t off[NNK_MAX_FOLD_MATMUL_K], step = f->trans_b ? (int64_t)run->k : 1;
-    for (uint64_t d = 0; d < run->k; d++) off[d] = (int64_t)(f->trans_b ? d : d * run->cols);
+    const fold_words b = read_rows(ctx, &ctx->key, ctx->k0, ctx->width, run->k, false);
+    int64_t off[NNK_MAX_FOLD_MATMUL_K];
+    for (uint64_t d = 0; d < run->k; d++) off[d] = (int64_t)d * b.col;
     for (size_t j = 0; j < ctx->width; j += run->isa->nr) {
         size_t cols = (size_t)min64(run->isa->nr, ctx->width - j);
-        run->isa->pack_b(b + (int64_t)(ctx->k0 + j) * step, off, (size_t)run->k, step, cols, ctx->packed_b + j * run->k);
+        run->isa->pack_b(b.p + (int64_t)j * b.row, off, (size_t)run->k, b.row, cols, ctx->packed_b + j * run->k);
         for (size_t r = 0; r < ctx->n && ctx->n <= THIN_ROWS; r++)
             thin_product(run->isa, ctx->packed_a + r * run->k, ctx->packed_b + j * run->k, run->isa->nr, (size_t)run->k,
                          ctx->score + r * BLOCK + j, cols, true);
@@ -273,14 +357,14 @@ static void accumulate(fold_context *ctx) {
         for (size_t r = ctx->lo; r < ctx->n; r++) fill(weight + r * BLOCK, ctx->row[f->weight_reg][r], ctx->width);
     for (size_t r = ctx->lo; f->has_scale && r < ctx->n; r++)
         isa->loops[NNK_OP_MUL][2](ctx->vector + r * dv, ctx->row[f->scale_reg] + r, NULL, ctx->vector + r * dv, dv);
-    const float *v = nnk_in(run, f->v_input) + (block_of(run, f->v_input, ctx->batch) * run->cols + ctx->k0) * dv;
+    const fold_words v = read_rows(ctx, &ctx->value, ctx->k0, ctx->width, dv, true);
     if (rows <= THIN_ROWS) {
         for (size_t r = ctx->lo; r < ctx->n; r++)
-            thin_product(isa, weight + r * BLOCK, v, dv, ctx->valid[r], ctx->vector + r * dv, dv, false);
+            thin_product(isa, weight + r * BLOCK, v.p, v.row, ctx->valid[r], ctx->vector + r * dv, dv, false);
         return;
     }
     int64_t off[BLOCK];
-    for (size_t j = 0; j < BLOCK; j++) off[j] = (int64_t)(j * dv);
+    for (size_t j = 0; j < BLOCK; j++) off[j] = (int64_t)j * v.row;
     for (size_t i = 0; i < rows; i += isa->mr) {
         int64_t at[TILE_ROWS];
         size_t count = (size_t)min64(isa->mr, rows - i);
@@ -288,10 +372,10 @@ static void accumulate(fold_context *ctx) {
         isa->pack_a(weight, at, count, 1, common, ctx->packed_w + i * common);
     }
     for (size_t d = 0; d < dv; d += isa->nr)
-        isa->pack_b(v + d, off, common, 1, (size_t)min64(isa->nr, dv - d), ctx->packed_b + d * common);
+        isa->pack_b(v.p + d, off, common, 1, (size_t)min64(isa->nr, dv - d), ctx->packed_b + d * common);
     isa->gemm(ctx->packed_w, ctx->packed_b, ctx->vector + ctx->lo * dv, dv, rows, dv, common, false);
     for (size_t r = ctx->lo; r < ctx->n; r++)
-        thin_product(isa, weight + r * BLOCK + common, v + common * dv, dv, ctx->valid[r] - common,
+        thin_product(isa, weight + r * BLOCK + common, v.p + (int64_t)common * v.row, v.row, ctx->valid[r] - common,
                      ctx->vector + r * dv, dv, false);
 }
 
@@ -320,7 +404,6 @@ static void finalize_row(fold_context *ctx, size_t r) {
     const nnk_run *run = ctx->run;
     const nnk_fold *f = &run->plan->spec.fold;
     size_t dv = (size_t)run->out_cols;
-    float *out = nnk_out(run, 0) + (ctx->r0 + r) * dv;
     for (unsigned n = 0; n < f->n_finalize; n++) {
         const nnk_fold_step *step = &run->plan->fold.finalize[n];
         const float *p[3] = {NULL, NULL, NULL};
@@ -335,7 +418,7 @@ static void finalize_row(fold_context *ctx, size_t r) {
         run->isa->loops[step->op][is_row ? 0 : variant](p[0], p[1], p[2], o, is_row ? 1 : dv);
         if (n + 1 < f->n_finalize) continue;
         if (is_row) fill(o + 1, o[0], dv - 1);
-        run->isa->canon_copy(o, out, dv);
+        nnk_store(run, 0, (ctx->r0 + r) * dv, o, dv);
     }
 }
 
@@ -353,6 +436,7 @@ static void begin_tile(fold_context *ctx, const fold_work *work, uint64_t item) 
     for (size_t r = 0; r < ctx->n; r++) ctx->row_number[r] = (float)(ctx->i0 + r);
     for (unsigned i = 0; i < f->n_states; i++) fill(ctx->row[i], float_of(f->inits[i]), ctx->n);
     if (f->has_vecacc) fill(ctx->vector, float_of(NNK_SUM_IDENTITY_BITS), ctx->n * run->out_cols);
+    find_operands(ctx, ctx->batch);
     if (f->has_matmul) pack_queries(ctx);
 }
 

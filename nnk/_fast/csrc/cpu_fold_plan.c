@@ -153,9 +153,10 @@ static uint64_t mul(uint64_t a, uint64_t b) {
 static uint64_t min64(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 static int need(nnk_run *run, unsigned slot, uint64_t elements) {
-    if (elements <= run->in[slot].bytes / 4) return NNK_OK;
-    return nnk_fail(run->fault, NNK_EXTENT, "Input %u: expected at least %" PRIu64 " elements of 4 bytes, got %" PRIu64
-                    " bytes", slot, elements, run->in[slot].bytes);
+    size_t size = nnk_type_bytes(run->in_type[slot]);
+    if (elements <= run->in[slot].bytes / size) return NNK_OK;
+    return nnk_fail(run->fault, NNK_EXTENT, "Input %u: expected at least %" PRIu64 " elements of %zu bytes, got %" PRIu64
+                    " bytes", slot, elements, size, run->in[slot].bytes);
 }
 
 static int read_head(nnk_run *run) {
@@ -214,10 +215,11 @@ static int check_blocks(nnk_run *run, unsigned slot, uint64_t size) {
 
 static int check_overlap(nnk_run *run) {
     uintptr_t out = (uintptr_t)run->out[0].data;
-    uint64_t bytes = 4 * run->rows * run->out_cols;
+    size_t size = nnk_type_bytes(run->out_type[0]);
+    uint64_t bytes = size * run->rows * run->out_cols;
     if (run->out[0].bytes < bytes)
-        return nnk_fail(run->fault, NNK_EXTENT, "Output 0: expected at least %" PRIu64 " elements of 4 bytes, got %" PRIu64
-                        " bytes", bytes / 4, run->out[0].bytes);
+        return nnk_fail(run->fault, NNK_EXTENT, "Output 0: expected at least %" PRIu64 " elements of %zu bytes, got %"
+                        PRIu64 " bytes", bytes / size, size, run->out[0].bytes);
     for (unsigned j = 0; j < run->plan->spec.n_views; j++) {
         uintptr_t in = (uintptr_t)run->in[j].data;
         if (run->in[j].bytes && bytes && in < out + run->out[0].bytes && out < in + run->in[j].bytes)

@@ -78,8 +78,6 @@ int nnk_layout_check(const nnk_spec *s, nnk_fault *fault) {
         return nnk_fail(fault, NNK_INVALID, "Parameter offsets of the kernel meta pass its %u words", s->n_words);
     for (uint32_t i = 0; i < s->n_views; i++) {
         const nnk_raw_view *view = &s->views[i];
-        if (s->form == NNK_FORM_FOLD && (may_convert(s, i) || s->out_type[0] != NNK_TYPE_FLOAT))
-            return nnk_fail(fault, NNK_UNSUPPORTED, "A fold reads and writes float32 only");
         if (view->kind == NNK_VIEW_STRIDED && view->param != 3 && view->param != 7)
             return nnk_fail(fault, NNK_UNSUPPORTED, "Expected 3 or 7 row dimensions in the strided view of input %u, "
                             "got %u", i, view->param);

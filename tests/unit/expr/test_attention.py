@@ -157,6 +157,45 @@ def test_bool_tensors_integers_and_halves(cpu):
         assert result.numpy().tobytes() == nnk.attention(single, single, single, "causal").numpy().tobytes()
 
 
+def kernels(cpu, *tensors):
+    """The kernels that compute tensors: (form, letters of the slots, halves)."""
+    return [(step.meta.form, step.meta.slots, step.launch.halves) for step in cpu.schedule(list(tensors))[0].steps]
+
+
+def test_halves_and_masks_need_no_kernel_of_their_own(cpu):
+    x, y = (cpu.array(normal(2, 7, 4)).astype(dtype).eval() for dtype in ("float16", "bfloat16"))
+    assert kernels(cpu, nnk.attention(x, y, x)) == [("fold_matmul", "", (0b101, 0b010))]
+    assert kernels(cpu, nnk.attention(y, y, y, alibi=y[:, 0, 0].eval())) == [("fold_matmul", "", (0, 0b1111))]
+    for dtype, letter in (("bool", "b"), ("uint8", "u"), ("int32", "w"), ("float16", "w")):
+        mask = cpu.array(np.ones((7, 7), dtype))
+        (kernel,) = kernels(cpu, nnk.attention(x, x, x, mask))
+        assert kernel[1] == ("" if letter == "w" else f"www{letter}f")
+        assert kernel[2] == (0b111 | (dtype == "float16") << 3, 0)
+    numbers = cpu.array(np.arange(7))
+    flat = x[0].eval()
+    assert len(kernels(cpu, nnk.attention(flat, flat, flat, doc_ids=numbers))) == 1
+
+
+def test_a_cast_to_halves_is_the_store_of_the_fold(cpu):
+    x = cpu.array(normal(2, 7, 4))
+    plain = nnk.attention(x, x, x, "causal").numpy()
+    for dtype, halves in (("float16", (1 << 16, 0)), ("bfloat16", (0, 1 << 16))):
+        result = nnk.attention(x, x, x, "causal").astype(dtype)
+        assert kernels(cpu, result) == [("fold_matmul", "", halves)]
+        assert result.numpy().tobytes() == plain.astype(result.dtype).tobytes()
+    # Other uses of the result need its float32 values.
+    attended = nnk.attention(x, x, x, "causal")
+    half = attended.astype("float16")
+    assert [form for form, _, _ in kernels(cpu, half, attended)] == ["fold_matmul", "elementwise"]
+    assert [form for form, _, _ in kernels(cpu, half + 1)] == ["fold_matmul", "elementwise"]
+    assert [form for form, _, _ in kernels(cpu, half, attended + 1)] == ["fold_matmul"] + ["elementwise"] * 2
+    assert [form for form, _, _ in kernels(cpu, half, half + 1)] == ["fold_matmul", "elementwise"]
+    more = half + 1
+    nnk.eval(half, more)
+    assert half.numpy().tobytes() == plain.astype(np.float16).tobytes()
+    assert more.numpy().tobytes() == (plain.astype(np.float16).astype(np.float32) + 1).tobytes()
+
+
 def test_masked_rows_and_empty_axes(cpu):
     q, k = cpu.array(normal(3, 4)), cpu.array(normal(7, 4))
     mask = np.ones((3, 7), bool)

@@ -261,8 +261,8 @@ def test_meta_of_a_real_graph(cpu):
     assert meta.reduce_count == 2
 
 
-@pytest.mark.parametrize(("prec_sig", "slots"), [(DISPATCH_SIGNATURE, ""), (0, "uf")])
-def test_folds_are_float32_throughout(prec_sig, slots):
-    assert kernel_meta_of(folds.row_max(8)).form == "fold"
-    with pytest.raises(UnsupportedOpError, match="Expected float32 for all inputs and the output of a fold"):
-        kernel_meta_of(folds.row_max(8), prec_sig, slots)
+def test_folds_of_other_dtypes():
+    plain = kernel_meta_of(folds.row_max(8))
+    halves = kernel_meta_of(folds.row_max(8), DISPATCH_SIGNATURE, "uf")
+    assert (plain.form, plain.const_offset, plain.input_letters) == ("fold", 5, "w")
+    assert (halves.form, halves.half_offset, halves.const_offset, halves.input_letters) == ("fold", 5, 7, "u")

@@ -8,7 +8,7 @@ import pytest
 from nnk import ops, spirv
 from nnk._fast import shaderc
 from nnk.errors import UnsupportedOpError
-from nnk.expr.meta import kernel_meta_of
+from nnk.expr.meta import DISPATCH_SIGNATURE, kernel_meta_of
 from nnk.expr.spec import Instr, Operand, VecAcc, ViewSpec
 from nnk.generator.fold import emit_fold
 from nnk.generator.glsl import emit
@@ -40,6 +40,24 @@ def test_random_folds(seed):
     # R2b: no literal zero meets a float operation; the initial states are hidden from the driver.
     assert not re.search(r"U2F\(0x[08]0000000u\)\s*[-+*]|[-+*]\s*U2F\(0x[08]0000000u\)", source)
     assert all("|nought" in part for part in re.findall(r"float s0=[^;]*", source)[0].split(","))
+
+
+@pytest.mark.parametrize("mask", ["plain", "causal", "causal_doc"])
+def test_folds_of_other_dtypes(mask, tmp_path):
+    """Every read and the store go through the functions of their storage."""
+    plain = folds.attention(64, 8, 256, mask, True)
+    rows = plain._replace(fold=plain.fold._replace(matmul=plain.fold.matmul._replace(trans_a=0, trans_b=1)))
+    for spec in (plain, rows):
+        source = check(spec, tmp_path, DISPATCH_SIGNATURE)
+        main = source[source.index("void main(){"):]
+        assert not re.search(r"\b[bcoq]\d\.d\[", main)
+        assert {int(slot) for slot in re.findall(r"load(\d+)\(", main)} == set(range(len(spec.views)))
+        assert ("quad1(at/4u)" in main) == (spec is rows)
+        assert "store0(row*out_cols+col" in main
+    letters = "www" + "ub" * (len(plain.views) // 2)
+    source = check(plain, tmp_path, 0, letters[:len(plain.views)] + "f")
+    assert "load3(" in source
+    assert "b0.d[query_base" in source
 
 
 def test_sizes_are_not_in_the_text():

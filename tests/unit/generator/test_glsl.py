@@ -46,13 +46,13 @@ def spec_of(*instrs, views=("linear",), **more):
     return ExprSpec(len(instrs), program, tuple(specs), **more)
 
 
-def check(spec, tmp_path=None):
+def check(spec, tmp_path=None, prec_sig=0, slots=""):
     """Compile a spec's kernel; check structure, contract and interface, and with a folder run the Khronos validator."""
-    source = emit(spec)
+    source = emit(spec, prec_sig, "", slots)
     module = spirv.decorate_no_contraction(shaderc.compile_glsl(source, "test"))
     spirv.check_structure(module)
     spirv.check_exact(module)
-    spirv.check_interface(module, kernel_meta_of(spec))
+    spirv.check_interface(module, kernel_meta_of(spec, prec_sig, slots))
     if tmp_path is not None:
         with_modes = spirv.add_execution_modes(module, spirv.FLOAT_MODES)
         for name, code in (("plain.spv", module), ("modes.spv", with_modes)):
