@@ -395,7 +395,7 @@ def loop_count_of(meta: KernelMeta, launch: Launch, group_count: int) -> int:
 
 
 def k_ranges_of(meta: KernelMeta, launch: Launch, group_count: int, max_loops: int) -> list[tuple[int, int]]:
-    """Return the parts of k that a matmul goes through in as many launches, each within ``max_loops``.
+    """Return the parts of k that a matmul launch goes through in as many launches, each within ``max_loops``.
 
     A launch stores the sums so far in the output, the next one goes on from there (docs/numerics.md R8 allows it); the
     last one runs the instructions behind the matmul. The list is empty if even one step of k is too much.
@@ -403,9 +403,10 @@ def k_ranges_of(meta: KernelMeta, launch: Launch, group_count: int, max_loops: i
     def loops(k: int) -> int:
         return loop_count_of(meta, replace(launch, mm_range=(0, k)), group_count)
 
+    first, end = _range_of(launch)
     steps = (max_loops - loops(0)) // (loops(MATMUL_STEP) - loops(0))
     length = max(steps, 0) * MATMUL_STEP
-    return [(first, min(first + length, launch.mm_k)) for first in range(0, launch.mm_k, length)] if length else []
+    return [(start, min(start + length, end)) for start in range(first, end, length)] if length else []
 
 
 def _group_loops(size: int) -> int:

@@ -69,6 +69,8 @@ SMALL = {
     "stack by stack": lambda x, m: x @ x.transpose(0, 2, 1),
     "square and itself": lambda x, m: x[0, :33] @ x[0, :33].T + x[0, :33],
     "tail": lambda x, m: nnk.gelu(x @ m[:, :33]) * x + x[:, :, :1],
+    "attention": lambda x, m: nnk.attention(x, x[:4], x[4:8]),
+    "masked attention": lambda x, m: nnk.attention(x, x, x, x @ x.transpose(0, 2, 1)),
 }
 
 
@@ -81,6 +83,18 @@ def test_small_limits(limits: dict[str, int], engine: Any, cpu: Any) -> None:
             y = build(*map(engine.array, arrays))
             assert any(step.pieces for step in engine.schedule([y])[0].steps), name
             assert nnk.digest(y) == nnk.digest(build(*map(cpu.array, arrays))), name
+
+
+def test_products_over_a_long_k(engine: Any, cpu: Any) -> None:
+    """Single rows and columns beyond the limit, and at once a driver that would cut the loops of every part."""
+    engine.limits = dataclasses.replace(engine.limits, buffer_bytes=2**16, alignment=256)
+    arrays = special_values((2, 3, 70_000), 1), special_values((70_000, 5), 2)
+    for build in (lambda x, w: nnk.gelu(x[0] @ w) + 1.0, lambda x, w: x @ x.transpose(0, 2, 1),
+                  lambda x, w: x[1, :, ::-1] @ w[:, 1:]):
+        y = build(*map(engine.array, arrays))
+        pieces = engine.schedule([y])[0].steps[-1].pieces
+        assert any(piece.goes_on for piece in pieces)
+        assert nnk.digest(y) == nnk.digest(build(*map(cpu.array, arrays)))
 
 
 # ------------------------------------------------------------------------------------------------- bindings, groups

@@ -201,7 +201,7 @@ static int read_head(nnk_run *run) {
     uint64_t count = w[0];
     run->cols = w[1];
     run->batch = 1;
-    run->k = run->trans = 0;
+    run->k = run->k_first = run->k_end = run->trans = 0;
     run->vector_out = false;
     run->chunks = 1;
     if (form == NNK_FORM_ELEMENTWISE) {
@@ -221,9 +221,14 @@ static int read_head(nnk_run *run) {
     run->trans = w[5];
     if (run->trans > 3)
         return nnk_fail(run->fault, NNK_EXTENT, "Parameter words: expected transposes 0 to 3, got %u", w[5]);
-    if (form == NNK_FORM_MATMUL && (w[6] != 0 || w[7] != w[3]))
-        return nnk_fail(run->fault, NNK_EXTENT, "Parameter words: expected the whole of k (0 to %u), got the part %u to "
-                        "%u", w[3], w[6], w[7]);
+    run->k_first = form == NNK_FORM_MATMUL ? w[6] : 0;
+    run->k_end = form == NNK_FORM_MATMUL ? w[7] : run->k;
+    if (run->k_end > run->k || (run->k && run->k_first >= run->k_end))
+        return nnk_fail(run->fault, NNK_EXTENT, "Parameter words: expected a part of k (0 to %u), got %u to %u", w[3], w[6],
+                        w[7]);
+    if (run->k_end - run->k_first < run->k && !nnk_is_word(run->out_type[0]))
+        return nnk_fail(run->fault, NNK_EXTENT, "Parameter words: expected the whole of k (0 to %u) for an output that "
+                        "cannot hold sums, got %u to %u", w[3], w[6], w[7]);
     if (run->batch == 0 || run->rows % run->batch)
         return nnk_fail(run->fault, NNK_EXTENT, "Parameter words: %" PRIu64 " rows are not a multiple of %" PRIu64
                         " batches", run->rows, run->batch);

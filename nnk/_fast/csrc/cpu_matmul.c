@@ -1,7 +1,8 @@
 /* The matmul form: blocking, packing and the tail on each finished block.
  *
  * Every element adds its products for k ascending (R8). K is cut into blocks of K_BLOCK; between them the sums wait as
- * float32 in the output buffer, which changes no bit. Two ways to share the work:
+ * float32 in the output buffer, which changes no bit; a run may add a part of K alone, and goes on from the sums there.
+ * Two ways to share the work:
  * - few row blocks or several batches: an item is (batch, column chunk) and packs its own part of B;
  * - else B is packed once by all threads, then an item is a block of rows.
  */
@@ -152,7 +153,7 @@ typedef struct {
 
 static bool scratch_init(scratch *s, matmul *mm, uint64_t b_cols) {
     const nnk_run *run = mm->run;
-    size_t kc = (size_t)min64(K_BLOCK, run->k);
+    size_t kc = (size_t)min64(K_BLOCK, run->k_end - run->k_first);
     size_t rows = (size_t)ceil_to(min64(mm->row_block, run->m), run->isa->mr);
     size_t a = ceil_to(rows * kc, 16), b = (size_t)ceil_to(b_cols, run->isa->nr) * kc;
     s->a = aligned_alloc(64, ceil_to((a + b + 1) * sizeof(float), 64));
@@ -177,8 +178,8 @@ static void own_item(matmul *mm, scratch *s, uint64_t item) {
     uint64_t batch = item / mm->n_col_chunks, j0 = item % mm->n_col_chunks * mm->col_chunk;
     uint64_t nc = min64(mm->col_chunk, run->cols - j0), r0 = batch * run->m;
     if (run->k == 0) zero_block(run, r0, run->m, j0, nc);
-    for (uint64_t k0 = 0; k0 < run->k; k0 += K_BLOCK) {
-        size_t kc = (size_t)min64(K_BLOCK, run->k - k0);
+    for (uint64_t k0 = run->k_first; k0 < run->k_end; k0 += K_BLOCK) {
+        size_t kc = (size_t)min64(K_BLOCK, run->k_end - k0);
         pack_cols(mm, batch, j0, nc, k0, kc, s->b);
         for (uint64_t i0 = 0; i0 < run->m; i0 += mm->row_block) {
             uint64_t mc = min64(mm->row_block, run->m - i0);
@@ -199,8 +200,8 @@ static void thin_item(matmul *mm, scratch *s, uint64_t item) {
     offsets(&mm->a, batch, 0, (size_t)run->m, a_off);
     for (uint64_t j = first_col; j < end_col; j += THIN_COLS) {
         size_t n = (size_t)min64(THIN_COLS, end_col - j);
-        for (uint64_t k0 = 0; k0 < run->k; k0 += NNK_THIN_K) {
-            size_t kc = (size_t)min64(NNK_THIN_K, run->k - k0);
+        for (uint64_t k0 = run->k_first; k0 < run->k_end; k0 += NNK_THIN_K) {
+            size_t kc = (size_t)min64(NNK_THIN_K, run->k_end - k0);
             const float *rows[NNK_THIN_K];
             float lines[NNK_THIN_K * THIN_COLS];
             offsets(&mm->b, batch, k0, kc, b_off);
@@ -218,7 +219,7 @@ static void thin_item(matmul *mm, scratch *s, uint64_t item) {
             }
         }
     }
-    tail(&s->ctx, r0, run->m, first_col, end_col - first_col);
+    if (run->k_end == run->k) tail(&s->ctx, r0, run->m, first_col, end_col - first_col);
 }
 
 static void work_own(void *arg, nnk_job *job) {
@@ -240,10 +241,10 @@ static void work_pack(void *arg, nnk_job *job) {
     const nnk_run *run = mm->run;
     uint64_t width = (uint64_t)PACK_PANELS * run->isa->nr, groups = (mm->j1 - mm->j0 + width - 1) / width;
     for (uint64_t item; nnk_job_next(job, &item);) {
-        uint64_t k0 = item / groups * K_BLOCK, j = item % groups * width;
-        size_t kc = (size_t)min64(K_BLOCK, run->k - k0);
+        uint64_t done = item / groups * K_BLOCK, k0 = run->k_first + done, j = item % groups * width;
+        size_t kc = (size_t)min64(K_BLOCK, run->k_end - k0);
         uint64_t nc = min64(width, mm->j1 - mm->j0 - j);
-        pack_cols(mm, mm->batch, mm->j0 + j, nc, k0, kc, mm->shared + k0 * mm->padded + j * kc);
+        pack_cols(mm, mm->batch, mm->j0 + j, nc, k0, kc, mm->shared + done * mm->padded + j * kc);
     }
 }
 
@@ -255,13 +256,13 @@ static void work_rows(void *arg, nnk_job *job) {
     uint64_t nc = mm->j1 - mm->j0;
     for (uint64_t item; nnk_job_next(job, &item);) {
         uint64_t i0 = item * mm->row_block, mc = min64(mm->row_block, run->m - i0), r0 = mm->batch * run->m + i0;
-        for (uint64_t k0 = 0; k0 < run->k; k0 += K_BLOCK) {
-            size_t kc = (size_t)min64(K_BLOCK, run->k - k0);
+        for (uint64_t k0 = run->k_first; k0 < run->k_end; k0 += K_BLOCK) {
+            size_t kc = (size_t)min64(K_BLOCK, run->k_end - k0);
             pack_rows(mm, mm->batch, i0, mc, k0, kc, s.a);
-            run->isa->gemm(s.a, mm->shared + k0 * mm->padded, run->sums + r0 * run->cols + mm->j0, run->cols, mc, nc,
+            run->isa->gemm(s.a, mm->shared + (k0 - run->k_first) * mm->padded, run->sums + r0 * run->cols + mm->j0, run->cols, mc, nc,
                            kc, k0 == 0);
         }
-        tail(&s.ctx, r0, mc, mm->j0, nc);
+        if (run->k_end == run->k) tail(&s.ctx, r0, mc, mm->j0, nc);
     }
     scratch_free(&s);
 }
@@ -275,12 +276,12 @@ static int out_of_memory(nnk_run *run) {
 static int run_shared(matmul *mm, unsigned threads) {
     nnk_run *run = mm->run;
     uint64_t nr = run->isa->nr;
-    uint64_t chunk = SHARED_BYTES / sizeof(float) / run->k / nr * nr;
+    uint64_t depth = run->k_end - run->k_first, chunk = SHARED_BYTES / sizeof(float) / depth / nr * nr;
     if (chunk < 8 * nr) chunk = 8 * nr;
     chunk = min64(chunk, ceil_to(run->cols, nr));
-    mm->shared = aligned_alloc(64, ceil_to(chunk * run->k * sizeof(float), 64));
+    mm->shared = aligned_alloc(64, ceil_to(chunk * depth * sizeof(float), 64));
     if (!mm->shared) return out_of_memory(run);
-    uint64_t k_blocks = (run->k + K_BLOCK - 1) / K_BLOCK;
+    uint64_t k_blocks = (depth + K_BLOCK - 1) / K_BLOCK;
     for (mm->batch = 0; mm->batch < run->batch; mm->batch++) {
         for (mm->j0 = 0; mm->j0 < run->cols; mm->j0 = mm->j1) {
             mm->j1 = min64(mm->j0 + chunk, run->cols);
@@ -314,7 +315,7 @@ int nnk_run_matmul(nnk_run *run) {
     mm.b = make_operand(run, s->b_input, run->k, run->cols, run->trans & 2);
     mm.row_items = (run->m + mm.row_block - 1) / mm.row_block;
     mm.is_thin = run->m <= THIN_ROWS && run->k && mm.b.step == 1;
-    double flops = 2.0 * (double)run->rows * (double)run->cols * (double)run->k +
+    double flops = 2.0 * (double)run->rows * (double)run->cols * (double)(run->k_end - run->k_first) +
                    FLOPS_PER_NS * run->plan->cost * (double)run->rows * (double)run->cols;
     unsigned threads = flops < PARALLEL_FLOPS ? 1 : run->threads;
     bool own = mm.row_items == 1 || run->k == 0 || run->batch >= 2 * threads;

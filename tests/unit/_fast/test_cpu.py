@@ -1,5 +1,6 @@
 """The CPU engine's core against the oracle: every op, view and form, around every tile border, on every ISA."""
 
+import dataclasses
 import random
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 from nnk import ops
 from nnk._fast import cpu
 from nnk.errors import ExprError, ShapeError, UnsupportedOpError
-from nnk.expr.meta import kernel_meta_of, pack_words
+from nnk.expr.meta import DISPATCH_SIGNATURE, kernel_meta_of, pack_words
 from nnk.expr.spec import ExprSpec, Instr, Matmul, ViewSpec
 from tests import ROOT
 from tests.cpu_programs import (
@@ -240,6 +241,28 @@ def test_products_of_minus_zero_sum_to_minus_zero(m, batch):
             assert set(bits.tolist()) == {0x80000000}
 
 
+@pytest.mark.parametrize(("m", "n", "batch"), [(5, 19, 1), (60, 19, 1), (200, 40, 1), (200, 19, 9)])
+def test_parts_of_k_go_on_from_the_sums_in_the_output(m, n, batch, rng):
+    """Wherever k is cut, the bits are those of one run; an output too small for sums refuses a part."""
+    k = 900
+    tail = PURE._replace(num_regs=1, instrs=(instr("exp", 0, arg("matmul")),))
+    a, b = floats(rng, batch * m * k, 0), floats(rng, batch * k * n, 0)
+    meta = kernel_meta_of(tail)
+    program = cpu.Program(tail, meta)
+    for isa in ISAS:
+        cpu.set_isa(isa)
+        launch = launch_of(tail, batch * m, n, mm_k=k, mm_batch=batch)
+        whole = run(tail, launch, [a, b], 2)[0]
+        out = np.zeros(batch * m * n, np.float32)
+        for part in ((0, 384), (384, 385), (385, 892), (892, 900)):
+            program.run(pack_words(meta, dataclasses.replace(launch, mm_range=part)), [a, b], [out], 2)
+        assert np.array_equal(out.view(np.uint32), whole)
+    halves = kernel_meta_of(tail, DISPATCH_SIGNATURE)
+    words = pack_words(halves, dataclasses.replace(launch, mm_range=(0, 384), halves=(1 << 16, 0)))
+    with pytest.raises(ShapeError, match="cannot hold sums"):
+        cpu.Program(tail, halves).run(words, [a, b], [out], 1)
+
+
 @pytest.mark.parametrize("threads", [1, 3])
 def test_strided_operands_are_the_transposed_linear_ones(threads, rng):
     m, n, k, batch = 30, 40, 50, 3
@@ -310,7 +333,7 @@ def test_matmul_operands_and_words_that_do_not_fit(rng):
     refused(PURE, good, [a[:-1], b], match="Input 0")
     refused(PURE, good, [a, b[:-1]], match="Input 1")
     for more in ({"mm_batch": 0}, {"mm_batch": 4}, {"mm_k": 2**32 - 1}, {"mm_batch": 6, "mm_k": 2**32 - 1},
-                 {"mm_trans": 4}):
+                 {"mm_trans": 4}, {"mm_range": (0, 5)}, {"mm_range": (3, 3)}, {"mm_range": (3, 2)}):
         refused(PURE, launch_of(PURE, 6, 5, **{"mm_k": 4, "mm_batch": 2} | more), [a, b])
     refused(PURE, good, [a, b], outputs=[np.zeros(29, np.float32)], match="Output 0")
 

@@ -25,7 +25,9 @@ from nnk.expr.lower import lower
 from nnk.expr.meta import CHUNKS_OUT
 from nnk.expr.node import geometry_of, leaf
 from nnk.numerics import REDUCE_CHUNK
+from tests.cut_launches import random_cut_case, random_limits, run_cut, run_whole
 from tests.expression_strategies import Program, check, programs
+from tests.strategies import FORMS
 
 pytestmark = pytest.mark.usefixtures("quiet_numpy")
 
@@ -65,6 +67,32 @@ EXPRESSIONS = {
     "batches broadcast": lambda x, m, v: x.reshape(3, 4, 40, 33)[:, :1] @ x.reshape(3, 4, 40, 33).transpose(0, 1, 3, 2),
     "square and itself": lambda x, m, v: x[0, :33] @ x[0, :33].T + x[0, :33],
     "tail": lambda x, m, v: nnk.gelu(x @ m[:, :33] + v) * x + x[:, :, :1],
+    "attention": lambda x, m, v: nnk.attention(x, x[::-1], x * 0.5),
+    "grouped attention": lambda x, m, v: nnk.attention(x, x[:4], x[4:8], doc_ids=np.arange(40) // 7),
+    "one mask": lambda x, m, v: nnk.attention(x, x, x, x[0].eval() @ x[1].T, doc_ids=x[0, :, 0] > 0.5),
+    "a mask for each": lambda x, m, v: nnk.attention(x, x, x[:, :, :7], x @ x.transpose(0, 2, 1)),
+}
+
+#: Kernels that read row numbers inside of a batch: these are cut at batches.
+NUMBERED = {
+    "causal": lambda x, m, v: nnk.attention(x, x, x, "causal"),
+    "grouped causal": lambda x, m, v: nnk.attention(x, x[:3], x[3:6], "causal"),
+    "slopes": lambda x, m, v: nnk.attention(x.reshape(2, 6, 40, 33), x.reshape(2, 6, 40, 33), x.reshape(2, 6, 40, 33),
+                                            alibi=x[0, 0, :6]),
+}
+
+#: Text -> product of x (3, 4, 3000) and w (3000,) in which a single row or column passes the limits.
+LONG = {
+    "rows by column": lambda x, w: x[0] @ w,
+    "row by columns": lambda x, w: w @ x[0].T.eval(),
+    "dot product": lambda x, w: x[0, 0] @ w * 2.0,
+    "gram": lambda x, w: x[0] @ x[0].T,
+    "stack": lambda x, w: nnk.gelu(x @ x.transpose(0, 2, 1)) + x[:, :, 5:6],
+    "stack by one": lambda x, w: x @ x[1].T,
+    "transposed": lambda x, w: x[0].T.eval().T @ x[1].T.eval(),
+    "strided": lambda x, w: x[:, ::2, ::-1] @ x[:, 1:, :].transpose(0, 2, 1),
+    "halves": lambda x, w: x.astype("float16") @ w.astype("bfloat16"),
+    "to integers": lambda x, w: (x @ w).astype("int32"),
 }
 
 LIMITS = {
@@ -101,6 +129,63 @@ def test_pieces_have_the_bits_of_the_whole(name, limits, cpu):
     before = small.dispatch_count
     assert nnk.digest(got) == nnk.digest(want)
     assert small.dispatch_count == before + sum(max(1, len(step.pieces)) for step in steps)
+
+
+@pytest.mark.parametrize("name", NUMBERED)
+def test_batches_are_cut_where_row_numbers_count(name, cpu):
+    small = CpuEngine()
+    small.limits = dataclasses.replace(CPU_LIMITS, buffer_bytes=11000, alignment=64)
+    arrays = special_values((12, 40, 33), 1), special_values((33, 65), 2), special_values((33,), 3)
+    want, got = (NUMBERED[name](*map(engine.array, arrays)) for engine in (cpu, small))
+    pieces = small.schedule([got])[0].steps[-1].pieces
+    assert len(pieces) in (6, 8)
+    assert all(piece.launch.rows == 40 * piece.launch.mm_batch for piece in pieces)
+    assert nnk.digest(got) == nnk.digest(want)
+
+
+@pytest.mark.parametrize("limits", [{"buffer_bytes": 5000}, {"buffer_bytes": 4096, "alignment": 256}], ids=str)
+@pytest.mark.parametrize("name", LONG)
+def test_products_over_a_long_k(name, limits, cpu):
+    """The sums wait in the output, in the window of the piece or in a copy of it."""
+    small = CpuEngine()
+    small.limits = dataclasses.replace(CPU_LIMITS, **limits)
+    arrays = special_values((3, 4, 3000), 1), special_values((3000,), 2)
+    want, got = (LONG[name](*map(engine.array, arrays)) for engine in (cpu, small))
+    (step,) = (step for step in small.schedule([got])[0].steps if step.meta.form == "matmul")
+    assert any(piece.goes_on for piece in step.pieces)
+    assert not all(piece.ends for piece in step.pieces)
+    assert nnk.digest(got) == nnk.digest(want)
+
+
+def test_k_is_cut_into_few_parts(cpu):
+    """No more than blocks of results need: every part reads the operands once for each block."""
+    x, w = (leaf(cpu, object(), shape) for shape in ((64, 2**25), (2**25, 64)))
+    limits = Limits("llvmpipe", 2**27 - 2**20, 16, bindings=32)
+    (step,) = Scheduler(1).schedule([x @ w], limits)[0].steps
+    assert len(step.pieces) == 128
+    assert step.pieces[0].launch.mm_range == (0, 2**18)
+    assert (step.pieces[1].goes_on, step.pieces[1].ends, step.pieces[-1].ends) == (True, False, True)
+
+
+@pytest.mark.parametrize("form", [*FORMS, "fold"])
+def test_random_kernels_in_pieces(form, cpu):
+    """Every view, operand and form: small limits never change a bit."""
+    cut = launches = 0
+    for seed in range(CASES[form]):
+        rand = random.Random(f"{form}:{seed}")
+        case = random_cut_case(rand, form)
+        if 0 in (case.launch.rows, case.launch.cols):
+            continue
+        engine = CpuEngine()
+        engine.limits = random_limits(rand, case)
+        with contextlib.suppress(LimitError):
+            got, pieces = run_cut(engine, case)
+            for mine, theirs in zip(got, run_whole(cpu, case), strict=True):
+                assert mine.tolist() == theirs.tolist(), (seed, engine.limits)
+            cut += pieces > 1
+            launches += pieces
+    assert cut > CASES[form] // 8
+    assert launches > 5 * cut
 
 
 @given(programs(max_calls=8), st.sampled_from((256, 1024, 4096)), st.sampled_from((60, 1000, 10**9)),
@@ -148,6 +233,10 @@ HUGE = {
     "broadcast row": ((4099,), lambda t: t.broadcast_to((2**20 + 1, 4099))),
     "broadcast stack": ((1031, 4099), lambda t: t.broadcast_to((1025, 1031, 4099))),
 }
+
+#: Form -> random kernels that are tried in pieces.
+CASES = {"elementwise": 60, "reduce": 40, "columns": 40, "matmul": 60, "reduce a matmul": 24, "columns of a matmul": 24,
+         "fold": 80}
 
 DEVICES = {"cpu": CPU_LIMITS, "llvmpipe": Limits("llvmpipe", 2**27, 16, bindings=32),
            "gpu": Limits("gpu", 2**32 - 64, 64, bindings=32)}
@@ -226,7 +315,7 @@ def test_pieces_cover_the_grid_once(cpu):
 @pytest.mark.parametrize(("build", "text"), [
     (lambda x: x.reshape(-1).sum(), "a row that is reduced cannot be cut"),
     (lambda x: nnk.softmax(x.reshape(-1)), "a row that is reduced cannot be cut"),
-    (lambda x: x.reshape(1, -1) @ x.reshape(-1, 1), "the k axis of a matmul cannot be cut"),
+    (lambda x: nnk.attention(x[:2], x, x), "the items of a fold cannot be cut"),
     (lambda x: nnk.take(x.reshape(-1, 1), [3]) + 1.0, "what one element reads cannot be cut")])
 def test_what_cannot_be_cut_is_refused(build, text, cpu):
     x = cpu.array(np.zeros((20, 30), np.float32))

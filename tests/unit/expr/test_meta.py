@@ -241,6 +241,9 @@ def test_parts_of_k():
     assert len(parts) == 4
     assert k_ranges_of(meta, launch, 4, whole) == [(0, 5001)]
     assert k_ranges_of(meta, launch, 4, 100) == []
+    # A launch that adds a part of k itself.
+    part = k_ranges_of(meta, dataclasses.replace(launch, mm_range=(64, 4000)), 4, whole // 3)
+    assert (part[0][0], part[-1][1], part[0][1]) == (64, 4000, parts[0][1] + 64)
 
 
 def test_loops_count_the_rounds_of_a_capped_grid():
