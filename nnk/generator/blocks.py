@@ -9,7 +9,8 @@ from __future__ import annotations
 from string import Template
 
 __all__ = ["COLUMN_LANES", "ELEMENTWISE", "ELEMENTWISE_VEC4", "FETCH", "GROUPED_MAX", "GROUPED_SUM", "LABEL_ROW",
-           "MATMUL", "PRODUCT", "PRODUCTS", "REDUCE", "REDUCE_MAX", "REDUCE_SUM", "ROW_LANES", "TREE"]
+           "MATMUL", "PRODUCT", "PRODUCTS", "REDUCE", "REDUCE_MAX", "REDUCE_SUM", "ROLLED_PRODUCTS", "ROW_LANES",
+           "TREE"]
 
 #: i runs over elements; the wrap guard keeps the last stride of a grid near 2**32 from starting over.
 ELEMENTWISE = Template("""\
@@ -205,7 +206,7 @@ void main(){
 ${operands}
     uint steps=m0+ty*8u<height?${step}u:0u;
     float start=U2F(depth==0u?0u:${identity});
-    vec4 ${accumulators};
+    ${accumulators}
     if(k_first>0u){
       uint row0=m0+ty*8u, at=batch*height+row0, col0=n0+tx*4u;
 ${restore}
@@ -219,7 +220,6 @@ ${products}
     }
     for(uint quad=0u;quad<16u;quad++){
       uint local_row=m0+ty*8u+quad/2u, col0=n0+(quad%2u)*32u+tx*4u;
-      vec4 acc=acc0;
 ${choose}
       uint end=local_row<height&&col0<cols?min(cols-col0,4u):0u, row=batch*height+local_row;
       for(uint x=0u;x<end;x++){
@@ -243,6 +243,16 @@ for(uint k=0u;k<steps;k++){
   vec4 a0=tile_a[k][ty*2u], a1=tile_a[k][ty*2u+1u], b0=tile_b[k][tx], b1=tile_b[k][8u+tx]${product};
 ${sums}
 }""")
+
+#: The same in a loop over the quads, for kernels whose every operation is a call.
+ROLLED_PRODUCTS = """\
+for(uint k=0u;k<steps;k++){
+  for(uint quad=0u;quad<16u;quad++){
+    float a=tile_a[k][ty*2u+quad/8u][(quad/2u)%4u];
+    vec4 b=tile_b[k][(quad%2u)*8u+tx];
+    for(uint x=0u;x<4u;x++) sums[quad][x]=sums[quad][x]+a*b[x];
+  }
+}"""
 
 #: Fetches a 4 x 4 patch of one operand into its tile: ``across`` counts along m or n, k downwards. Whole quads are
 #: read where the patch is inside and its addresses allow it.

@@ -497,11 +497,27 @@ def _products(emitter: _Emitter, a: int, b: int) -> list[str]:
                  for row in range(8) for half in range(2)]
         return blocks.PRODUCTS.substitute(product="" if fused else ", p", sums=_indent(lines, 1)).split("\n")
 
-    # The code of slower tiers has calls in place of instructions: fusing would only add to them.
-    if not emitter.meta.may_fuse or emitter.variant in SOFT_VARIANTS:
+    if not emitter.meta.may_fuse:
         return loop(False)
     both = (1 << a) | (1 << b)
     return [f"if((W({emitter.meta.half_offset})&{both}u)=={both}u){{", *loop(True), "} else {", *loop(False), "}"]
+
+
+def _sums(emitter: _Emitter, a: int, b: int) -> dict[str, str]:
+    """Return the parts of the skeleton that work on the 16 quads of sums of a thread."""
+    if emitter.variant in SOFT_VARIANTS:
+        # A call for each product and each sum: written out, they would be most of a kernel of 50 000 instructions.
+        return {"accumulators": "vec4 sums[16]; for(uint quad=0u;quad<16u;quad++) sums[quad]=vec4(start);",
+                "restore": _indent(["for(uint quad=0u;quad<16u;quad++)",
+                                    "  sums[quad]=saved(at+quad/2u,col0+(quad%2u)*32u,cols,row0+quad/2u<height);"], 3),
+                "products": _indent(blocks.ROLLED_PRODUCTS.split("\n"), 3),
+                "choose": _indent(["vec4 acc=sums[quad];"], 3)}
+    accumulators = ", ".join(f"acc{quad}=vec4(start)" for quad in range(16))
+    restore = [f"acc{row * 2 + half}=saved(at+{row}u,col0+{32 * half}u,cols,row0+{row}u<height);"
+               for row in range(8) for half in range(2)]
+    choose = ["vec4 acc=acc0;", *(f"if(quad=={quad}u) acc=acc{quad};" for quad in range(1, 16))]
+    return {"accumulators": f"vec4 {accumulators};", "restore": _indent(restore, 3),
+            "products": _indent(_products(emitter, a, b), 3), "choose": _indent(choose, 3)}
 
 
 def _emit_matmul(emitter: _Emitter) -> str:
@@ -517,17 +533,11 @@ def _emit_matmul(emitter: _Emitter) -> str:
         address, fetch_a = "base+(x+j)*stride+y*k_stride", "a_base,m0,height,k0,k_end,a_row,a_column"
     fetch = (_fetch(emitter.storage, "a", a, address)
              + _fetch(emitter.storage, "b", b, "base+(x+j)*stride+y*k_stride"))
-    accumulators = ", ".join(f"acc{quad}=vec4(start)" for quad in range(16))
-    restore = [f"acc{row * 2 + half}=saved(at+{row}u,col0+{32 * half}u,cols,row0+{row}u<height);"
-               for row in range(8) for half in range(2)]
-    choose = [f"if(quad=={quad}u) acc=acc{quad};" for quad in range(1, 16)]
     return emitter.shader(blocks.MATMUL.substitute(
         step=MATMUL_STEP, block=MATMUL_BLOCK, quads=MATMUL_BLOCK // 4, last=f"{MATMUL_BLOCK - 1}u", fetch=fetch,
         operands=_indent([*_operand_bases(emitter, "a", a), *_operand_bases(emitter, "b", b)], 2),
         identity=_SUM_IDENTITY, fetch_a=fetch_a, fetch_b="b_base,n0,cols,k0,k_end,b_column,b_row",
-        restore=_indent(restore, 3), save=emitter.store(0, "mm"), accumulators=accumulators,
-        products=_indent(_products(emitter, a, b), 3), choose=_indent(choose, 3),
-        body=_indent(emitter.whole_body(), 5)))
+        save=emitter.store(0, "mm"), body=_indent(emitter.whole_body(), 5), **_sums(emitter, a, b)))
 
 
 def emit(spec: ExprSpec, prec_sig: int = 0, variant: str = "", slots: str = "") -> str:

@@ -169,6 +169,19 @@ def test_kernels_have_no_native_arithmetic(name, spec, tmp_path):
     assert is_valid(guarded, tmp_path)
 
 
+def test_a_matmul_calls_in_loops():
+    """Drivers put the callee in place of each call: 128 of them in the innermost loop made kernels of seconds."""
+    product = ExprSpec(1, (Instr(69, 0, Operand(5, 0)),), (ViewSpec(0), ViewSpec(0)), matmul=Matmul(0, 1))
+    for variant in SOFT_VARIANTS:
+        module = compile_kernel(product, "test", 0, variant)
+        assert emit(product, 0, variant).count("sums[quad][x]+a*b[x]") == 1
+        words, calls, at = struct.unpack(f"<{len(module) // 4}I", module), 0, 5
+        while at < len(words):
+            calls += words[at] & 0xFFFF == 57
+            at += words[at] >> 16
+        assert calls < 60
+
+
 def test_text_of_a_variant_is_another_text():
     spec = ExprSpec(1, (Instr(7, 0, X, Y),), (ViewSpec(0), ViewSpec(0)), (), ())
     texts = {variant: emit(spec, 0, variant) for variant in ("", *SOFT_VARIANTS)}
