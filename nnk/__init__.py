@@ -97,6 +97,7 @@ if TYPE_CHECKING:
         not_equal,
         subtract,
     )
+    from nnk.expr.positions import argmax, argmin
     from nnk.expr.products import matmul
     from nnk.expr.reductions import mean
     from nnk.expr.reductions import reduce_max as amax
@@ -123,6 +124,8 @@ __all__ = [
     "arange",
     "arctan",
     "arctan2",
+    "argmax",
+    "argmin",
     "array",
     "attention",
     "bitwise_and",
@@ -218,6 +221,7 @@ _SOURCES: dict[str, tuple[str, str]] = {
         "left_shift", "log", "log1p", "log2", "logical_and", "logical_not", "logical_or", "logical_xor", "maximum",
         "minimum", "negative", "power", "reciprocal", "relu", "remainder", "right_shift", "rsqrt", "sigmoid", "sign",
         "silu", "sin", "sqrt", "square", "tanh", "trunc", "where")},
+    **{name: ("nnk.expr.positions", name) for name in ("argmax", "argmin")},
     **{name: ("nnk.expr.norms", name) for name in ("layer_norm", "rms_norm", "softmax")},
     **{name: ("nnk.expr.operators", name) for name in (
         "add", "divide", "equal", "greater", "greater_equal", "less", "less_equal", "multiply", "not_equal",

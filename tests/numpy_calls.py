@@ -304,6 +304,19 @@ def reduction_calls() -> Iterator[Call]:
                            functools.partial(contract, **how))
 
 
+def position_calls() -> Iterator[Call]:
+    """Positions of maxima and minima along every axis, of every dtype."""
+    for (seed, name), dtype, shape in itertools.product(enumerate(("argmax", "argmin")), MOVED_DTYPES, SHAPES):
+        array = values(shape, dtype, 130 + seed)
+        for layout in filter(functools.partial(fits, shape), ("plain", "reversed", "transposed", "backwards")):
+            for axis, keepdims in itertools.product((None, *range(-min(len(shape), 1), len(shape))),
+                                                    (False, True)[:1 + (layout == "plain")]):
+                if not _is_empty(laid_out(array, layout).shape, axis):
+                    how = {"axis": axis, "keepdims": keepdims}
+                    yield Call(f"{name} {how}", (array,), (layout,), functools.partial(getattr(nnk, name), **how),
+                               functools.partial(getattr(np, name), **how), "exact")
+
+
 def _is_empty(shape: tuple[int, ...], axis: Any) -> bool:
     """Whether a reduction has no elements for a result."""
     chosen = range(len(shape)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
@@ -343,7 +356,8 @@ def move_calls() -> Iterator[Call]:
 @functools.cache
 def table() -> tuple[Call, ...]:
     """All calls."""
-    return (*unary_calls(), *binary_calls(), *whole_calls(), *reduction_calls(), *product_calls(), *move_calls())
+    return (*unary_calls(), *binary_calls(), *whole_calls(), *reduction_calls(), *position_calls(), *product_calls(),
+            *move_calls())
 
 
 # ------------------------------------------------------------------------------------------------- comparison

@@ -3,7 +3,8 @@
 Grammar: numbers, names, ``+ - * / @ ** // % & | ^ << >> ~``, signs, comparisons, calls of the functions in
 :data:`FUNCTIONS` with positional arguments, and parentheses. Python's tokens and precedence; everything else of Python
 is refused by name.
-``sum``, ``max``, ``min`` and ``mean`` reduce the last axis and keep it with size 1; the name of a dtype converts to it.
+``sum``, ``max``, ``min``, ``mean``, ``argmax`` and ``argmin`` reduce the last axis and keep it with size 1; the name of
+a dtype converts to it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from nnk.expr import functions, norms, reductions
 from nnk.expr.attention import attention
 from nnk.expr.dtypes import DTYPES
 from nnk.expr.node import MAX_RANK, Tensor, constant, elementwise
+from nnk.expr.positions import argmax, argmin
 from nnk.expr.products import matmul
 
 __all__ = ["FUNCTIONS", "names_in", "parse_shapes", "tensor_of"]
@@ -57,6 +59,8 @@ FUNCTIONS: dict[str, Function] = {
         "remainder")},
     **{name: Function(_converter(name)) for name in DTYPES},
     "abs": Function(functions.absolute),
+    "argmax": Function(_last_axis(argmax)),
+    "argmin": Function(_last_axis(argmin)),
     "attention": Function(attention, 3, 4),
     "causal_attention": Function(lambda q, k, v: attention(q, k, v, "causal"), 3, 3),
     "clip": Function(functions.clip, 3, 3),

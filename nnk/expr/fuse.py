@@ -23,10 +23,13 @@ from nnk import ops
 from nnk.expr.meta import CHUNKS_OUT, VECTOR_OUT
 from nnk.expr.node import CHUNKED, Shape, Tensor, check_operands
 
-__all__ = ["ADDRESSING", "PlannedKernel", "is_chunked", "is_scalar", "partition", "topological"]
+__all__ = ["ADDRESSING", "GRID_NUMBERS", "PlannedKernel", "is_chunked", "is_scalar", "partition", "topological"]
 
 #: Ops that only say how to read a stored tensor.
 ADDRESSING = frozenset(("view", "take"))
+
+#: Nodes that are the number of a row or a column of the grid that they are read on.
+GRID_NUMBERS = frozenset(("row", "col"))
 
 #: Reduction -> 0 for one of rows, 1 for one of columns.
 _REDUCES = {op.name: op.axis for op in ops.OPS if op.kind == "reduce"}
@@ -41,8 +44,8 @@ _MOST_OPERANDS = max(op.arity for op in ops.OPS)
 
 
 def is_scalar(node: Tensor) -> bool:
-    """Say whether ``node`` is a constant or run-time parameter: it travels with the parameters."""
-    return node.storage is None and node.op in ("const", "rparam")
+    """Say whether no buffer holds ``node``: a constant or run-time parameter, or a number of the grid."""
+    return node.storage is None and (node.op in ("const", "rparam") or node.op in GRID_NUMBERS)
 
 
 def is_chunked(node: Tensor) -> bool:
@@ -133,7 +136,10 @@ class PlannedKernel:
         consts, rparams = set(self.consts), set(self.rparams)
         for arg in node.args:
             if is_scalar(arg):
-                (consts if arg.op == "const" else rparams).add(arg.attrs[0] if arg.op == "const" else id(arg))
+                if arg.op == "const":
+                    consts.add(arg.attrs[0])
+                elif arg.op == "rparam":
+                    rparams.add(id(arg))
             elif id(arg) not in self.members:
                 inputs[id(arg)] = 2 if self._reads_takes and arg.op == "take" and arg.storage is None else 1
         if (sum(inputs.values()) > self.max_inputs or len(consts) > ops.LIMITS["consts"]
@@ -244,7 +250,7 @@ class _Partition:
         return node.args if node.op in ADDRESSING or node.op in ("matmul", "fold") else ()
 
     def visit(self, node: Tensor) -> None:
-        if node.storage is not None:
+        if node.storage is not None or node.op in GRID_NUMBERS:
             return
         if node.op in ("const", "rparam"):
             if id(node) in self.required:

@@ -14,7 +14,7 @@ from nnk.errors import UnsupportedOpError
 from nnk.expr import meta
 from nnk.expr.canonical import canonicalise
 from nnk.expr.dtypes import half_words, slot_letters
-from nnk.expr.fuse import PlannedKernel
+from nnk.expr.fuse import GRID_NUMBERS, PlannedKernel
 from nnk.expr.meta import Launch
 from nnk.expr.node import Shape, Tensor, geometry_of, is_row_major
 from nnk.expr.spec import ExprSpec, Instr, Matmul, Operand, ViewSpec
@@ -155,6 +155,8 @@ class _Lowering:
         if node.storage is None and node.op == "rparam":
             self.rparams.append(node.attrs[0])
             return Operand(_KIND["rparam"], len(self.rparams) - 1)
+        if node.storage is None and node.op in GRID_NUMBERS:
+            return Operand(_KIND[node.op], 0)
         if node.storage is None and node.op == "take" and (node is self.kernel.root or id(node) in self.kernel.takes):
             table, index = node.args
             data = self.add(table, ViewSpec(_VIEW["take"], 0, len(self.views) + 1))

@@ -21,8 +21,9 @@ from nnk.errors import DTypeError, ExprError, ShapeError, UnsupportedOpError
 from nnk.expr.dtypes import FLOAT32, INT32
 from nnk.expr.spec import bits_of
 
-__all__ = ["CHUNKED", "FLOAT32", "INT32", "MAX_RANK", "Tensor", "binary_operands", "check_operands", "constant",
-           "elementwise", "geometry_of", "is_row_major", "leaf", "overwrite", "run_time_parameter"]
+__all__ = ["CHUNKED", "FLOAT32", "INT32", "MAX_RANK", "Tensor", "binary_operands", "check_operands", "column_numbers",
+           "constant", "elementwise", "geometry_of", "is_row_major", "leaf", "overwrite", "row_numbers",
+           "run_time_parameter"]
 
 #: Attributes of a reduction that gives the results of the chunks of each line (docs/numerics.md R7).
 CHUNKED = ("chunks",)
@@ -311,6 +312,16 @@ class Tensor:
         from nnk.expr.reductions import reduce_min
         return reduce_min(self, axis, keepdims, out=out)
 
+    def argmax(self, axis: int | None = None, keepdims: bool = False, *, out: Tensor | None = None) -> Tensor:
+        """Return the position of the first largest element along ``axis``; see :func:`nnk.argmax`."""
+        from nnk.expr.positions import argmax
+        return argmax(self, axis, keepdims, out=out)
+
+    def argmin(self, axis: int | None = None, keepdims: bool = False, *, out: Tensor | None = None) -> Tensor:
+        """Return the position of the first smallest element along ``axis``; see :func:`nnk.argmin`."""
+        from nnk.expr.positions import argmin
+        return argmin(self, axis, keepdims, out=out)
+
     def var(self, axis: int | Sequence[int] | None = None, ddof: float = 0, keepdims: bool = False) -> Tensor:
         """Return the variance over ``axis`` (default: all); see :func:`nnk.var`."""
         from nnk.expr.statistics import var
@@ -390,6 +401,16 @@ def constant(value: float) -> Tensor:
 def run_time_parameter(value: float) -> Tensor:
     """Return a scalar that depends on shapes (1/sqrt(d), eps, n): never pooled with equal constants."""
     return Tensor("rparam", (), (bits_of(value),), (), FLOAT32, None)
+
+
+def row_numbers(grid: Shape) -> Tensor:
+    """Return the numbers of the rows of ``grid``, one a row, as floats: for reductions of its columns alone."""
+    return Tensor("row", (), (), (*grid[:-1], 1), FLOAT32, None)
+
+
+def column_numbers(grid: Shape) -> Tensor:
+    """Return the numbers of the columns of ``grid``, one a column, as floats: for reductions of its rows alone."""
+    return Tensor("col", (), (), grid[-1:], FLOAT32, None)
 
 
 def leaf(engine: Any, storage: Any, shape: Shape, dtype: np.dtype[Any] = FLOAT32,

@@ -15,7 +15,7 @@ from tests.numpy_calls import check, table, tensors_of
 
 pytestmark = pytest.mark.usefixtures("quiet_numpy")
 
-GROUPS = ("unary", "binary", "whole", "reduction", "product", "move")
+GROUPS = ("unary", "binary", "whole", "reduction", "position", "product", "move")
 
 
 def test_table_is_large() -> None:
@@ -54,6 +54,11 @@ for _name in ("sum", "max", "min", "mean"):
     _refused_reduction(_name, _X[0, 0], 1)
 for _name in ("max", "min"):
     for _axis in (1, None, (0, 1)):
+        _refused_reduction(_name, np.zeros((3, 0), np.float32), _axis)
+for _name in ("argmax", "argmin"):
+    for _axis in (2, -3, (0, 1), 1.0, "0"):
+        _refused_reduction(_name, _X, _axis)
+    for _axis in (1, None):
         _refused_reduction(_name, np.zeros((3, 0), np.float32), _axis)
 for _shape in ((3,), (2, 4), (4, 3), (0,), (2, 3, 3)):
     _refused(f"+ {_shape}", _X, lambda t, s=_shape: t + np.zeros(s, np.float32))

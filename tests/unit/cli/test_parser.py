@@ -63,6 +63,7 @@ MEANINGS: dict[str, Any] = {
     "x != 0": lambda x, w, b: x != 0,
     "where(x >= w, x, 1)": lambda x, w, b: nnk.where(x >= w, x, 1),
     "max(x) + min(x)": lambda x, w, b: nnk.max(x, -1, True) + nnk.min(x, -1, True),
+    "argmax(x) + argmin(w)": lambda x, w, b: nnk.argmax(x, -1, True) + nnk.argmin(w, -1, True),
     "sum(x) + mean(x)": lambda x, w, b: nnk.sum(x, -1, True) + nnk.mean(x, -1, True),
     "abs(x)": lambda x, w, b: abs(x),
     "gelu(x) + gelu_tanh(x)": lambda x, w, b: nnk.gelu(x) + nnk.gelu(x, "tanh"),
