@@ -30,7 +30,7 @@ from nnk.cache.store import KernelCache
 from nnk.engines.base import Engine, KernelCounts
 from nnk.engines.limits import limits_of
 from nnk.engines.schedule import Scheduler, Step
-from nnk.engines.selftest import SelfTest, run_self_test
+from nnk.engines.selftest import SelfTest, remember_refusal, run_self_test
 from nnk.errors import (
     CacheError,
     DeviceLostError,
@@ -39,11 +39,11 @@ from nnk.errors import (
     OutOfDeviceMemoryError,
     VulkanError,
 )
-from nnk.expr.key import explain_key, key_parts
+from nnk.expr.key import explain_key, kernel_identity, kernel_key, key_parts, spec_key
 from nnk.expr.meta import k_ranges_of, loop_count_of, out_count_of, pack_words
 from nnk.generator.compile import compile_kernel, compiler_version
 from nnk.generator.version import GENERATOR_VERSION
-from nnk.numerics import FAST_VARIANT
+from nnk.numerics import FAST_VARIANT, VARIANTS
 from nnk.vk.device import Device
 from nnk.vk.instance import DeviceInfo
 
@@ -185,6 +185,8 @@ class GpuEngine(Engine):
 
     def plan(self, step: Step) -> Any:
         """Return the built kernel of ``step`` from the cache, or compile it (steps 5 to 8)."""
+        if self.self_test is not None and step.identity in self.self_test.refused:
+            step = self.guarded(step)
         if self._explain:
             _log.info("miss of plan %s: %s", step.key, explain_key(
                 step.spec, step.meta.prec_sig, GENERATOR_VERSION, step.variant, step.meta.slots))
@@ -196,7 +198,26 @@ class GpuEngine(Engine):
         module = self.compile(step)
         self.kernels.compiled.append(step.key)
         self._has_new_pipelines = True
-        return self.device.build_kernel(module, step.meta)
+        try:
+            return self.device.build_kernel(module, step.meta)
+        except (OutOfDeviceMemoryError, DeviceLostError):
+            raise
+        except VulkanError as error:
+            # The self-test itself must not run other code than it says.
+            if step.variant or self.self_test is None:
+                raise
+            _log.warning("kernel %s is refused by the driver and runs with the code of tier T2: %s", step.key, error)
+            kernel = self.plan(self.guarded(step))
+            self.cache.discard(step.key, identity=step.identity)
+            remember_refusal(self, step.identity)
+            return kernel
+
+    def guarded(self, step: Step) -> Step:
+        """Return ``step`` with the code of tier T2 (docs/numerics.md R10): the same bits, guarded instructions."""
+        spec, meta, variant = step.spec, step.meta, VARIANTS["T2"]
+        rest = meta.prec_sig, GENERATOR_VERSION, variant, meta.slots
+        return replace(step, key=kernel_key(spec_key(spec), *rest), identity=kernel_identity(spec, *rest),
+                       variant=variant)
 
     def build_cached(self, step: Step, module: bytes) -> Any:
         """Return the built kernel of cached SPIR-V, or None when the driver rejects it: it is then compiled anew.

@@ -2,13 +2,14 @@
 
 The probes of :mod:`nnk.engines.tiers` are one small kernel. It runs with native float instructions first; if that
 fails, with the code of the next tier, until one gives the right bits. What was found is kept for each device and
-driver (:mod:`nnk.cache.selftests`), and then nothing runs.
+driver (:mod:`nnk.cache.selftests`), and then nothing runs. With it are kept the kernels of tier T1 that the driver
+refused to build: they run with the code of T2.
 """
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,9 +25,15 @@ from nnk.numerics import CONTRACT_VERSION, VARIANTS
 if TYPE_CHECKING:
     from nnk.engines.gpu import GpuEngine
 
-__all__ = ["SelfTest", "run_self_test"]
+__all__ = ["SelfTest", "remember_refusal", "run_self_test"]
 
 _log = config.logger("nnk.engines")
+
+#: The name, beside those of variants, under which the identities of refused kernels are kept.
+_REFUSED = "refused"
+
+#: Bytes of a kernel's identity, and most refused kernels that are remembered.
+_IDENTITY_BYTES, _MOST_REFUSED = 16, 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +42,7 @@ class SelfTest:
 
     ``tier`` is the tier that kernels use, ``decided`` the one that the device can take: they differ when NNK_TIER asks
     for a slower one. ``results`` has the bits of the probes by variant, ``remembered`` the variants that were probed by
-    an earlier process.
+    an earlier process. ``refused`` has the identities of kernels that the driver did not build in T1.
     """
 
     tier: str
@@ -43,6 +50,7 @@ class SelfTest:
     promised: str
     results: dict[str, bytes]
     remembered: frozenset[str]
+    refused: set[bytes] = field(default_factory=set)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the tier and its evidence as plain data."""
@@ -51,7 +59,8 @@ class SelfTest:
             wrong = wrong_probes(bits)
             tests[variant or "native"] = {"probes": len(PROBES), "wrong": [probe.name for probe in wrong],
                                           "remembered": variant in self.remembered}
-        return {"tier": self.tier, "decided_tier": self.decided, "promised_tier": self.promised, "self_tests": tests}
+        return {"tier": self.tier, "decided_tier": self.decided, "promised_tier": self.promised, "self_tests": tests,
+                "refused_kernels": len(self.refused)}
 
 
 def _suite_of() -> bytes:
@@ -71,6 +80,8 @@ class _Tester:
         self._suite = _suite_of()
         self._path = self_test_path(engine.cache.path, self._uuid, self._driver)
         self.results = load_self_test(self._path, self._uuid, self._driver, self._suite)
+        refused = self.results.pop(_REFUSED, b"")
+        self.refused = {refused[at:at + _IDENTITY_BYTES] for at in range(0, len(refused), _IDENTITY_BYTES)}
         self.remembered = frozenset(self.results)
 
     def wrong(self, variant: str) -> tuple[Probe, ...]:
@@ -83,12 +94,13 @@ class _Tester:
         return wrong_probes(self.results[variant])
 
     def save(self) -> None:
-        """Keep new results; a folder that cannot be written costs the next process a self-test."""
-        if self.remembered != self.results.keys():
-            try:
-                save_self_test(self._path, self._uuid, self._driver, self._suite, self.results)
-            except CacheError as error:
-                _log.info("the self-test is not kept: %s", error)
+        """Keep results and refused kernels; a folder that cannot be written costs the next process a self-test."""
+        refused = b"".join(sorted(self.refused)[:_MOST_REFUSED])
+        try:
+            save_self_test(self._path, self._uuid, self._driver, self._suite,
+                           {**self.results, **({_REFUSED: refused} if refused else {})})
+        except CacheError as error:
+            _log.info("the self-test is not kept: %s", error)
 
 
 def _rank(tier: str) -> int:
@@ -125,7 +137,8 @@ def run_self_test(engine: GpuEngine) -> SelfTest:
     if wanted != "auto" and _rank(wanted) > _rank(decided):
         tier = wanted
         wrong = tester.wrong(VARIANTS[tier])
-    tester.save()
+    if tester.remembered != tester.results.keys():
+        tester.save()
     if wrong:
         raise DeviceError(f"Expected exact float32 arithmetic on {engine.info.name} ({engine.info.driver_name}) in "
                           f"tier {tier}, found: {_names(wrong)}; use the CPU engine")
@@ -134,7 +147,18 @@ def run_self_test(engine: GpuEngine) -> SelfTest:
                           f"that needs {decided}: its properties promise {promised}, and native arithmetic fails "
                           f"{_names(tester.wrong('')) or 'no probe'}; use NNK_TIER=auto")
     engine.scheduler = Scheduler(GENERATOR_VERSION, VARIANTS[tier])
-    return SelfTest(tier, decided, promised, tester.results, tester.remembered)
+    return SelfTest(tier, decided, promised, tester.results, tester.remembered, tester.refused)
+
+
+def remember_refusal(engine: GpuEngine, identity: bytes) -> None:
+    """Keep that the driver of ``engine`` did not build the kernel of this identity in T1, for later processes too."""
+    assert engine.self_test is not None
+    engine.self_test.refused.add(identity)
+    tester = _Tester(engine)
+    # With what other processes have found meanwhile.
+    tester.refused |= engine.self_test.refused
+    tester.results = {**engine.self_test.results, **tester.results}
+    tester.save()
 
 
 def _names(probes: tuple[Probe, ...]) -> str:

@@ -176,12 +176,58 @@ def test_entry_that_the_driver_rejects_is_compiled_once_again(open_engine, monke
     assert (engine.cache.stats().damaged, engine.cache.stats().healed) == (1, 1)
 
 
-def test_driver_that_rejects_the_new_module_too_is_an_error(open_engine, monkeypatch):
+def test_driver_that_rejects_every_module_is_an_error(open_engine, monkeypatch):
+    """The cached one, the new one, and that of tier T2."""
     engine, tensor, _ = filled(open_engine)
     modules = refusing(engine, monkeypatch, 9, NO)
     with pytest.raises(VulkanError):
         tensor.eval()
-    assert len(modules) == 2
+    assert len(modules) == len(set(modules)) + 1 == 3
+    assert engine.self_test.refused == set()
+
+
+def test_kernel_that_the_driver_refuses_runs_with_the_code_of_t2(open_engine, monkeypatch, caplog):
+    """With the same bits, a warning that names it, and without another try by the next process."""
+    def compute(engine):
+        return nnk.digest(engine.array(special_values((3, 40), 1)) * 3.0 - 1.0)
+
+    want = compute(open_engine("other.nnk"))
+    first = open_engine()
+    modules = refusing(first, monkeypatch, 1, NO)
+    with caplog.at_level(logging.WARNING, "nnk.engines"):
+        assert compute(first) == want
+        key, slower = first.kernels.compiled
+        assert compute(first) == want
+    assert (len(modules), slower) == (2, key + "#t2")
+    assert [record.getMessage() for record in caplog.records] == [
+        f"kernel {key} is refused by the driver and runs with the code of tier T2: {NO}"]
+    first.close()
+    caplog.clear()
+    second = open_engine()
+    built = seen_by_the_driver(second, monkeypatch)
+    with config.override(expect_hit=True):
+        assert compute(second) == want
+    assert (built, second.kernels.compiled, second.kernels.hits) == (modules[1:], [], [slower])
+    assert second.self_test.as_dict()["refused_kernels"] == 1
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize(("tier", "numerics"), [("T2", "exact"), ("T3", "exact"), ("auto", "fast")])
+def test_other_code_than_that_of_t1_is_not_replaced(tier, numerics, open_engine, monkeypatch):
+    with config.override(tier=tier, numerics=numerics):
+        engine = open_engine()
+    modules = refusing(engine, monkeypatch, 9, NO)
+    with pytest.raises(VulkanError):
+        (engine.array([1.0, 2.0]) * 3.0).eval()
+    assert len(modules) == 1
+
+
+def test_device_without_memory_has_refused_nothing(open_engine, monkeypatch):
+    engine = open_engine()
+    modules = refusing(engine, monkeypatch, 1, FULL)
+    with pytest.raises(OutOfDeviceMemoryError):
+        (engine.array([1.0, 2.0]) * 3.0).eval()
+    assert (len(modules), engine.self_test.refused) == (1, set())
 
 
 def test_device_without_memory_says_nothing_about_the_entry(open_engine, monkeypatch):

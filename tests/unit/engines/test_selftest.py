@@ -167,7 +167,23 @@ def test_evidence(device):
     assert facts == {
         "tier": "T2", "decided_tier": "T2", "promised_tier": "T1", "self_tests": {
             "native": {"probes": len(PROBES), "wrong": [PROBES[UNDERFLOW[0]].name], "remembered": False},
-            "t2": {"probes": len(PROBES), "wrong": [], "remembered": False}}}
+            "t2": {"probes": len(PROBES), "wrong": [], "remembered": False}}, "refused_kernels": 0}
+
+
+def test_refused_kernels_are_remembered_beside_the_results(device):
+    """By later processes, with what others found meanwhile, and for this driver alone."""
+    first, second = device(), device()
+    for engine in (first, second):
+        engine.self_test = run_self_test(engine)
+    selftest.remember_refusal(first, b"a" * 16)
+    selftest.remember_refusal(second, b"b" * 16)
+    third = device()
+    found = run_self_test(third)
+    assert (found.refused, found.as_dict()["refused_kernels"]) == ({b"a" * 16, b"b" * 16}, 2)
+    assert (found.results, third.probed) == (first.self_test.results, [])
+    other = device()
+    other.info = dataclasses.replace(other.info, driver_version="2")
+    assert run_self_test(other).refused == set()
 
 
 def test_the_opened_device_has_passed(vulkan):
