@@ -51,8 +51,9 @@ __all__ = ["GpuEngine"]
 
 _log = config.logger("nnk.engines")
 
-#: llvmpipe ends every loop of a thread once all its loops together have run this often, without an error.
-_LLVMPIPE_LOOP_LIMIT = 65535
+#: llvmpipe ends every loop of a thread once all its loops together have run this often, without an error. A value of k
+#: takes fewer of them than this (:func:`nnk.expr.meta.loop_count_of`).
+_LLVMPIPE_LOOP_LIMIT, _LOOPS_OF_K = 65535, 8
 
 
 class GpuEngine(Engine):
@@ -77,7 +78,10 @@ class GpuEngine(Engine):
         self.device = Device(info, pipeline_cache=blob)
         self._plans: dict[bytes, Any] = {}
         self._explain: bool = config.get("explain")
-        self._loop_limit = _LLVMPIPE_LOOP_LIMIT if info.driver_name.startswith("llvmpipe") else 0
+        self._loop_limit = 0
+        if info.driver_name.startswith("llvmpipe"):
+            self._loop_limit = _LLVMPIPE_LOOP_LIMIT
+            self.limits = replace(self.limits, sum_k=_LLVMPIPE_LOOP_LIMIT // _LOOPS_OF_K)
         self.self_test: SelfTest | None = None
         try:
             if self.numerics == "fast":

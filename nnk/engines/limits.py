@@ -45,6 +45,8 @@ class Limits:
         Most storage buffers of a kernel: inputs, outputs, and parameters that do not fit push constants.
     groups : int
         Most workgroups of a launch.
+    sum_k : int
+        Longest k of a matmul that a launch goes through at once.
     """
 
     device: str = "CPU"
@@ -53,11 +55,17 @@ class Limits:
     elements: int = MAX_ELEMENTS
     bindings: int = ops.LIMITS["inputs"] + 2
     groups: int = MAX_ELEMENTS
+    sum_k: int = MAX_ELEMENTS
 
     @property
     def inputs(self) -> int:
         """Most inputs of a kernel: what is left beside one output and the parameters."""
         return max(_LEAST_INPUTS, min(ops.LIMITS["inputs"], self.bindings - 2))
+
+    @property
+    def longest_k(self) -> int:
+        """Longest k of a matmul that may store something smaller than a word: no sum can wait there."""
+        return min(self.sum_k, self.buffer_bytes // 4)
 
 
 #: The CPU engine's strides are 32-bit integers with a sign: a part of a buffer has less than 2**31 elements.

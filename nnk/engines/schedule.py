@@ -131,7 +131,7 @@ class Scheduler:
 
     def _build(self, outputs: Sequence[Tensor], order: Sequence[Tensor], limits: Limits) -> Schedule:
         position = {id(node): index for index, node in enumerate(order)}
-        kernels = [kernel for kernel in partition(outputs, limits.inputs) if kernel.root.size]
+        kernels = [kernel for kernel in partition(outputs, limits.inputs, limits.longest_k) if kernel.root.size]
         kernels = merge(kernels, outputs)
         last_use: dict[int, int] = {}
         for index, kernel in enumerate(kernels):

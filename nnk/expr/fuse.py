@@ -40,6 +40,7 @@ _ROUNDS = frozenset(("round_f16", "round_bf16"))
 #: Instructions of one kernel: with one register each, register allocation can never run out.
 MAX_MEMBERS = ops.LIMITS["regs"]
 
+_WORD = 4
 _MOST_OPERANDS = max(op.arity for op in ops.OPS)
 
 
@@ -83,12 +84,13 @@ def topological(outputs: Iterable[Tensor]) -> list[Tensor]:
 class PlannedKernel:
     """One kernel to be: its root, its grid, and the nodes computed inside of it."""
 
-    def __init__(self, root: Tensor, grid: Shape, max_inputs: int) -> None:
+    def __init__(self, root: Tensor, grid: Shape, max_inputs: int, max_k: int) -> None:
         self.root = root
         #: Further results that are stored, of the root's shape; see :mod:`nnk.expr.merge`.
         self.more_roots: tuple[Tensor, ...] = ()
         self.grid = grid
         self.max_inputs = max_inputs
+        self.max_k = max_k
         self.members: dict[int, Tensor] = {}
         #: Takes that are read in place; any other is stored by a kernel of its own.
         self.takes: set[int] = set()
@@ -120,7 +122,9 @@ class PlannedKernel:
 
     def _fits(self, node: Tensor) -> bool:
         if node.op == "matmul":
-            return self.matmul is None and self.reduce_axis < 0 and node.shape == self.grid
+            # Sums that wait in the output need a word each.
+            waits = self.root.dtype.itemsize == _WORD or node.args[0].shape[-1] <= self.max_k
+            return self.matmul is None and self.reduce_axis < 0 and node.shape == self.grid and waits
         if node.op not in _REDUCES:
             return True
         axis = _REDUCES[node.op]
@@ -213,8 +217,9 @@ def _grid_of(root: Tensor) -> Shape:
 
 
 class _Partition:
-    def __init__(self, outputs: Sequence[Tensor], max_inputs: int) -> None:
+    def __init__(self, outputs: Sequence[Tensor], max_inputs: int, max_k: int) -> None:
         self.max_inputs = max_inputs
+        self.max_k = max_k
         self.order = topological(outputs)
         self.asked = frozenset(id(node) for node in outputs)
         self.required = set(self.asked)
@@ -236,7 +241,7 @@ class _Partition:
         return list(found.values())
 
     def start(self, node: Tensor) -> None:
-        kernel = PlannedKernel(node, _grid_of(node), self.max_inputs)
+        kernel = PlannedKernel(node, _grid_of(node), self.max_inputs, self.max_k)
         self.kernels.append(kernel)
         self.kernel_of[id(node)] = kernel
         if node.op not in ADDRESSING and node.op not in ("const", "fold"):
@@ -287,9 +292,11 @@ class _Partition:
         return sorted(self.kernels, key=lambda kernel: position[id(kernel.root)])
 
 
-def partition(outputs: Sequence[Tensor], max_inputs: int = ops.LIMITS["inputs"]) -> list[PlannedKernel]:
+def partition(outputs: Sequence[Tensor], max_inputs: int = ops.LIMITS["inputs"],
+              max_k: int = 2**32) -> list[PlannedKernel]:
     """Return the kernels that compute ``outputs``, in an order in which each finds its inputs stored.
 
-    ``max_inputs``: most inputs of a kernel, 3 at least.
+    ``max_inputs``: most inputs of a kernel, 3 at least. ``max_k``: longest k of a matmul whose kernel stores elements
+    smaller than a word; beyond it the float32 product is stored first.
     """
-    return _Partition(outputs, max_inputs).run()
+    return _Partition(outputs, max_inputs, max_k).run()

@@ -97,6 +97,14 @@ def test_products_over_a_long_k(engine: Any, cpu: Any) -> None:
         assert nnk.digest(y) == nnk.digest(build(*map(cpu.array, arrays)))
 
 
+def test_narrow_results_of_a_long_k(vulkan: Any, cpu: Any) -> None:
+    """Where a driver limits loops, no sum can wait in a half, a byte or a bool."""
+    arrays = special_values((3, 20_000), 1), special_values((20_000, 5), 2)
+    for build in (lambda x, w: (x @ w).astype("float16"), lambda x, w: x @ w > 0.5,
+                  lambda x, w: nnk.sigmoid(x @ w).astype("uint8")):
+        assert nnk.digest(build(*map(vulkan.array, arrays))) == nnk.digest(build(*map(cpu.array, arrays)))
+
+
 # ------------------------------------------------------------------------------------------------- bindings, groups
 
 @pytest.mark.parametrize(("count", "bindings"), [(5, 32), (16, 32), (17, 32), (33, 32), (64, 32), (17, 5), (33, 8)])

@@ -34,6 +34,12 @@ def test_inputs_leave_room_for_output_and_parameters(bindings, inputs):
     assert dataclasses.replace(CPU_LIMITS, bindings=bindings).inputs == inputs
 
 
+def test_longest_k_of_narrow_results():
+    assert CPU_LIMITS.longest_k == CPU_LIMITS.buffer_bytes // 4
+    assert dataclasses.replace(CPU_LIMITS, sum_k=100).longest_k == 100
+    assert dataclasses.replace(CPU_LIMITS, sum_k=100, buffer_bytes=256).longest_k == 64
+
+
 @pytest.mark.parametrize("bindings", [4, 5, 7, 18])
 @pytest.mark.parametrize("count", [5, 16, 17, 33, 64])
 def test_many_inputs(count, bindings):

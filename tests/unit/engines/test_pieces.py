@@ -67,6 +67,8 @@ EXPRESSIONS = {
     "batches broadcast": lambda x, m, v: x.reshape(3, 4, 40, 33)[:, :1] @ x.reshape(3, 4, 40, 33).transpose(0, 1, 3, 2),
     "square and itself": lambda x, m, v: x[0, :33] @ x[0, :33].T + x[0, :33],
     "tail": lambda x, m, v: nnk.gelu(x @ m[:, :33] + v) * x + x[:, :, :1],
+    "attention of halves": lambda x, m, v: nnk.attention(x.astype("float16"), x[:6].astype("bfloat16"), x[:6], (
+        x[0] @ x[1].T) > 0.0).astype("bfloat16"),
     "attention": lambda x, m, v: nnk.attention(x, x[::-1], x * 0.5),
     "grouped attention": lambda x, m, v: nnk.attention(x, x[:4], x[4:8], doc_ids=np.arange(40) // 7),
     "one mask": lambda x, m, v: nnk.attention(x, x, x, x[0].eval() @ x[1].T, doc_ids=x[0, :, 0] > 0.5),
@@ -92,7 +94,9 @@ LONG = {
     "transposed": lambda x, w: x[0].T.eval().T @ x[1].T.eval(),
     "strided": lambda x, w: x[:, ::2, ::-1] @ x[:, 1:, :].transpose(0, 2, 1),
     "halves": lambda x, w: x.astype("float16") @ w.astype("bfloat16"),
-    "to integers": lambda x, w: (x @ w).astype("int32"),
+    "to integers": lambda x, w: (x[0] @ w[:, None]).astype("int32"),
+    "to halves": lambda x, w: (x[0] @ x[1].T).astype("float16"),
+    "to bools": lambda x, w: x[0] @ x[1].T > 0.5,
 }
 
 LIMITS = {

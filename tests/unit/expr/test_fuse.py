@@ -99,6 +99,15 @@ def test_two_matmuls_are_two_kernels(x, w):
     assert members((x @ w) + (x @ w.T)) in ([["matmul"], ["add", "matmul"]], [["matmul"], ["add", "matmul"]])
 
 
+@pytest.mark.parametrize(("max_k", "kernels"), [(8, 1), (7, 2)])
+@pytest.mark.parametrize("dtype", ["float16", "uint8", "bool"])
+def test_a_product_over_a_long_k_is_stored_as_words(dtype, max_k, kernels, x, w):
+    k = x.shape[-1]
+    y = nnk.sigmoid(x @ w).astype(dtype)
+    assert len(partition([y], max_k=max_k + k - 8)) == kernels
+    assert len(partition([nnk.sigmoid(x @ w)], max_k=1)) == 1
+
+
 def test_a_matmul_never_joins_a_reduction(x, w):
     assert [kernel.has_reduce for kernel in partition([nnk.softmax(x @ w)])] == [False, True]
 
