@@ -331,18 +331,36 @@ def take(tensor: Tensor, indices: Any, axis: int = 0) -> Tensor:
     index = indices if isinstance(indices, Tensor) else _index_tensor(tensor, indices, position)
     if info_of(index.dtype).word != "int":
         raise DTypeError(f"Expected integer indices for take, got {index.dtype}", op="take", dtypes=(index.dtype,))
-    engine_of("take", (tensor, index))
+    engine = engine_of("take", (tensor, index))
     index = astype(index, INT32)
     if index.size:
         _check_range(_bounds_of(index), tensor.shape[position], position)
     if position == 0:
-        return Tensor("take", (materialised(tensor), index), (), index.shape + tensor.shape[1:], tensor.dtype,
-                      tensor.engine)
+        longest = engine.limits.buffer_bytes // tensor.dtype.itemsize
+        return (_take_rows if tensor.shape[0] <= longest else _take_from_parts)(tensor, index, longest)
     order = (position, *(other for other in range(tensor.ndim) if other != position))
     first = take(transpose(tensor, order), index, 0)
     moved = (*range(index.ndim, index.ndim + position), *range(index.ndim),
              *range(index.ndim + position, first.ndim))
     return transpose(materialised(first), moved)
+
+
+def _take_rows(table: Tensor, index: Tensor, _: int = 0) -> Tensor:
+    return Tensor("take", (materialised(table), index), (), index.shape + table.shape[1:], table.dtype, table.engine)
+
+
+def _take_from_parts(table: Tensor, index: Tensor, longest: int) -> Tensor:
+    """Return rows of a table of which a kernel cannot bind one column: each of its parts gives the rows that it has."""
+    low, high = _bounds_of(index) if index.size else (0, 0)
+    result: Tensor | None = None
+    where = reshape(index, index.shape + (1,) * (table.ndim - 1))
+    for start in range(low // longest * longest, high + 1, longest):
+        part = table[start:start + longest]
+        inside = elementwise("min", elementwise("max", index - start, 0), part.shape[0] - 1)
+        taken = _take_rows(part, inside)
+        result = taken if result is None else elementwise("select", where < start, result, taken)
+    assert result is not None
+    return astype(result, table.dtype)
 
 
 def _bounds_of(index: Tensor) -> tuple[int, int]:

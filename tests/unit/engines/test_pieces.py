@@ -319,8 +319,7 @@ def test_pieces_cover_the_grid_once(cpu):
 @pytest.mark.parametrize(("build", "text"), [
     (lambda x: x.reshape(-1).sum(), "a row that is reduced cannot be cut"),
     (lambda x: nnk.softmax(x.reshape(-1)), "a row that is reduced cannot be cut"),
-    (lambda x: nnk.attention(x[:2], x, x), "the items of a fold cannot be cut"),
-    (lambda x: nnk.take(x.reshape(-1, 1), [3]) + 1.0, "what one element reads cannot be cut")])
+    (lambda x: nnk.attention(x[:2], x, x), "the items of a fold cannot be cut")])
 def test_what_cannot_be_cut_is_refused(build, text, cpu):
     x = cpu.array(np.zeros((20, 30), np.float32))
     limits = dataclasses.replace(CPU_LIMITS, device="small device", buffer_bytes=1000)

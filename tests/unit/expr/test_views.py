@@ -1,5 +1,7 @@
 """Views: NumPy's shapes and values, no data moved, and clear errors."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -226,6 +228,24 @@ def test_take(indices, axis, a, x):
     assert x.take(indices, axis).shape == want.shape
     assert np.array_equal(nnk.take(x, indices, axis).numpy(), want)
     assert np.array_equal((nnk.take(x, indices, axis) - 1).numpy(), want - np.float32(1))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int32", "uint8", "bool"])
+@pytest.mark.parametrize("shape", [(700,), (700, 1), (700, 3, 2)], ids=str)
+def test_take_from_a_table_of_which_no_column_is_bound(shape, dtype, rng):
+    """Parts of the table, from the first row that is asked for to the last."""
+    engine = CpuEngine()
+    engine.limits = dataclasses.replace(engine.limits, buffer_bytes=128)
+    values = rng.integers(0, 200, shape).astype(dtype)
+    x = engine.array(values)
+    for indices in ([699, 0, -350, 31, 32, 33, 128, 127, 5], [[40, 41], [50, 45]], [600], []):
+        index = np.asarray(indices, np.int64)
+        want, got = values[index], nnk.take(x, indices)
+        assert (got.dtype, got.shape) == (want.dtype, want.shape)
+        assert np.array_equal(got.numpy(), want)
+        assert np.array_equal(x[index.astype(np.int32)].numpy() if index.size else want, want)
+    inner = engine.array(np.ascontiguousarray(np.moveaxis(values, 0, -1)))
+    assert np.array_equal(nnk.take(inner, engine.array(np.int32([3, 699])), -1).numpy(), inner.numpy()[..., [3, 699]])
 
 
 def test_take_with_an_index_tensor(a, x, cpu):
