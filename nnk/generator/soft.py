@@ -26,12 +26,14 @@ SOFT_VARIANTS = ("t2", "t3")
 #: when the calls come.
 KEEP_CALL = "soft_keep();"
 
-#: ``const`` parameters are passed as values, so that a call takes the place of an instruction one for one.
+#: ``const`` parameters are passed as values, so that a call takes the place of an instruction one for one. Drivers put
+#: the callee in place of each call: a vec4 goes through a loop that they cannot write out, so that a kernel has the
+#: long functions once, not four times. The loop's end is unknown to them, as every launch has one workgroup along y.
 _FUNCTIONS = """\
 float soft_add(const float a,const float b){{return U2F({add}(F2U(a),F2U(b)));}}
 float soft_sub(const float a,const float b){{return U2F({add}(F2U(a),F2U(b)^0x80000000u));}}
 float soft_mul(const float a,const float b){{return U2F({mul}(F2U(a),F2U(b)));}}
-float soft_neg(const float a){{return U2F(F2U(a)^0x80000000u);}}
+{vectors}float soft_neg(const float a){{return U2F(F2U(a)^0x80000000u);}}
 bool soft_lt(const float a,const float b){{return nn_lt(F2U(a),F2U(b))!=0u;}}
 bool soft_le(const float a,const float b){{return nn_le(F2U(a),F2U(b))!=0u;}}
 bool soft_eq(const float a,const float b){{return nn_eq(F2U(a),F2U(b))!=0u;}}
@@ -40,9 +42,19 @@ float soft_from_int(const int i){{return U2F(nn_from_int(UINT(i)));}}
 float soft_from_uint(const uint u){{return U2F(nn_from_uint(u));}}
 void soft_keep(){{
   float z=U2F(0u);
-  soft_add(z,z); soft_sub(z,z); soft_mul(z,z); soft_neg(z);
+  vec4 v=vec4(z);
+  soft_add(z,z); soft_sub(z,z); soft_mul(z,z); soft_neg(z); soft_add4(v,v); soft_sub4(v,v); soft_mul4(v,v);
   soft_lt(z,z); soft_le(z,z); soft_eq(z,z); soft_ne(z,z);
   soft_from_int(0); soft_from_uint(0u);
+}}
+"""
+
+
+_VECTOR_FUNCTION = """\
+vec4 {name}4(const vec4 a,const vec4 b){{
+  vec4 r=a;
+  for(uint x=0u;x<4u+gl_WorkGroupID.y;x++) r[x]={name}(a[x],b[x]);
+  return r;
 }}
 """
 
@@ -50,7 +62,8 @@ void soft_keep(){{
 def soft_functions(variant: str) -> str:
     """Return the functions that take the place of float instructions in a kernel of ``variant`` (``t2`` or ``t3``)."""
     kind = {"t2": "g", "t3": "soft"}[variant]
-    return _FUNCTIONS.format(add=f"nn_{kind}_add", mul=f"nn_{kind}_mul")
+    vectors = "".join(_VECTOR_FUNCTION.format(name=name) for name in _VECTOR_CALLS)
+    return _FUNCTIONS.format(add=f"nn_{kind}_add", mul=f"nn_{kind}_mul", vectors=vectors)
 
 
 _OP_NAME, _OP_EXT_INST_IMPORT, _OP_EXT_INST, _OP_TYPE_FLOAT, _OP_TYPE_VECTOR = 5, 11, 12, 22, 23
@@ -69,6 +82,9 @@ _CALLS: dict[int, tuple[str, bool]] = {
     186: ("soft_lt", True), 188: ("soft_le", False), 190: ("soft_le", True),
     111: ("soft_from_int", False), 112: ("soft_from_uint", False),
 }
+
+#: Functions that have a form for four components.
+_VECTOR_CALLS = ("soft_add", "soft_sub", "soft_mul")
 
 #: Instructions whose result depends on how a device rounds, flushes or treats zeros, infinities and NaNs: arithmetic
 #: (127 to 148 but the integer ones), comparisons (180 to 191), conversions from integers and between widths.
@@ -140,6 +156,10 @@ class _Rewriter:
     def emit(self, op: int, *operands: int) -> None:
         self.words += ((len(operands) + 1) << 16 | op, *operands)
 
+    def is_vec4(self, kind: int) -> bool:
+        component, count = self.declarations.vectors.get(kind, (0, 0))
+        return component in self.declarations.float_types and count == 4
+
     def call(self, name: str, kind: int, result: int, arguments: list[int]) -> None:
         if name not in self.functions:
             raise CompileError(f"Expected the function {name} in the kernel, got a module without it")
@@ -171,7 +191,10 @@ class _Rewriter:
         kind, result = operands[:2]
         if op == _OP_EXT_INST:
             # Only where the product is exact (R9): two roundings then give what one gives.
-            self.by_component(kind, result, [True] * 3, operands[4:], self.multiply_add)
+            if self.is_vec4(kind):
+                self.multiply_add(kind, result, list(operands[4:]), "4")
+            else:
+                self.by_component(kind, result, [True] * 3, operands[4:], self.multiply_add)
             return
         name, is_swapped = _CALLS[op]
         is_vector = kind in self.declarations.vectors
@@ -179,14 +202,20 @@ class _Rewriter:
         if not is_known:
             raise CompileError(f"Expected 32-bit float arithmetic, got instruction {op} of another type")
         arguments = operands[:1:-1] if is_swapped else operands[2:]
+        if name in _VECTOR_CALLS and self.is_vec4(kind):
+            if op == _OP_VECTOR_TIMES_SCALAR:
+                arguments = (operands[2], self.new_id())
+                self.emit(_OP_COMPOSITE_CONSTRUCT, kind, arguments[1], *[operands[3]] * 4)
+            self.call(f"{name}4", kind, result, list(arguments))
+            return
         vectors = [True, False] if op == _OP_VECTOR_TIMES_SCALAR else [True] * len(arguments)
         self.by_component(kind, result, vectors, arguments,
                           lambda part, target, values: self.call(name, part, target, values))
 
-    def multiply_add(self, kind: int, result: int, arguments: list[int]) -> None:
+    def multiply_add(self, kind: int, result: int, arguments: list[int], suffix: str = "") -> None:
         product = self.new_id()
-        self.call("soft_mul", kind, product, arguments[:2])
-        self.call("soft_add", kind, result, [product, arguments[2]])
+        self.call(f"soft_mul{suffix}", kind, product, arguments[:2])
+        self.call(f"soft_add{suffix}", kind, result, [product, arguments[2]])
 
 
 def replace_arithmetic(spirv: bytes, variant: str, library: Collection[str]) -> bytes:

@@ -25,7 +25,7 @@ LIBRARY = function_names()
 BODY = """
   float a=U2F(i.d[0]), b=U2F(i.d[1]);
   vec4 v=vec4(a,b,a,b), w=vec4(b);
-  vec4 r=v+w*b-v*w;
+  vec4 r=v+w*b-v*w; vec2 q=v.xy*w.xy-v.yz*b; r.xy=r.xy+q;
   r=-r+fma(v,w,r);
   uint c=uint(a<b)+uint(a<=b)*2u+uint(a>b)*4u+uint(a>=b)*8u+uint(a==b)*16u+uint(a!=b)*32u;
   r.x=nn_helper(r.y)+float(int(c))+float(c)-own(a);
@@ -111,15 +111,34 @@ def test_the_call_that_keeps_functions_is_gone(variant):
     assert after[20:] != before[20:]
 
 
+@pytest.mark.parametrize("variant", SOFT_VARIANTS)
+def test_four_components_share_a_call(variant, tmp_path):
+    """+, *, - and fma of a vec4, a vec4 times a scalar: one call each, two for fma."""
+    body = "vec4 v=vec4(U2F(i.d[0])), w=v+v*v.x-v*v; o.d[0]=F2U(fma(w,v,w).y);"
+    module = replace_arithmetic(shaderc.compile_glsl(source(variant, body), "x"), variant, LIBRARY)
+    path = tmp_path / "module.spv"
+    path.write_bytes(module)
+    text = subprocess.run(["spirv-dis", "--raw-id", "--no-color", str(path)], check=True, capture_output=True,
+                          text=True).stdout
+    names = dict(re.findall(r'OpName (%\d+) "(\w+)', text))
+    calls = [names[name] for name in re.findall(r"OpFunctionCall %\d+ (%\d+)", text)]
+    # soft_keep calls each of them once.
+    assert {name: calls.count(name) for name in ("soft_add4", "soft_sub4", "soft_mul4")} == {
+        "soft_add4": 1 + 2, "soft_sub4": 1 + 1, "soft_mul4": 1 + 3}
+    assert is_valid(module, tmp_path)
+
+
 def test_a_missing_function_is_an_error():
     text = source("t3").replace("soft_keep();\n\n", "\n").replace("  soft_keep();", "")
     with pytest.raises(CompileError, match="Expected the function soft_"):
         replace_arithmetic(shaderc.compile_glsl(text, "x"), "t3", LIBRARY)
 
 
-def test_arithmetic_of_another_width_is_an_error():
-    double = source("t3", "double z=double(i.d[0])*1.5lf; o.d[0]=uint(z);")
-    with pytest.raises(CompileError, match="Expected 32-bit float arithmetic"):
+@pytest.mark.parametrize("body", ["double z=double(i.d[0])*1.5lf; o.d[0]=uint(z);",
+                                  "dvec4 z=dvec4(i.d[0])*dvec4(1.5lf); o.d[0]=uint(z.y);"])
+def test_arithmetic_of_another_width_is_an_error(body):
+    double = source("t3", body)
+    with pytest.raises(CompileError, match=r"Expected (32-bit float arithmetic|float vectors)"):
         replace_arithmetic(shaderc.compile_glsl(double, "x"), "t3", LIBRARY)
 
 
