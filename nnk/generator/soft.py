@@ -12,9 +12,12 @@ on whether subnormals are flushed.
 from __future__ import annotations
 
 import struct
+import sys
+from array import array
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 
+from nnk._fast import spirvcut
 from nnk.errors import CompileError
 
 __all__ = ["KEEP_CALL", "SOFT_VARIANTS", "check_replaced", "replace_arithmetic", "soft_functions"]
@@ -91,20 +94,30 @@ _VECTOR_CALLS = ("soft_add", "soft_sub", "soft_mul")
 #: FDiv (136) is not among them: its quotient is a seed that integers correct (R3).
 _DEPENDENT = frozenset({111, 112, 115, 127, 129, 131, 133, 140, 141, *range(142, 149), *_COMPARISONS})
 
+#: The instructions that each pass over a module looks at.
+_DECLARING = frozenset({_OP_NAME, _OP_EXT_INST_IMPORT, _OP_TYPE_FLOAT, _OP_TYPE_VECTOR})
+_REWRITTEN = frozenset({_OP_FUNCTION, _OP_FUNCTION_CALL, _OP_EXT_INST, *_CALLS})
+_CHECKED = _DECLARING | _DEPENDENT | {_OP_FUNCTION, _OP_EXT_INST}
+
 #: What tier T2 leaves native: with rounding to nearest even, an integer becomes the right float, never a subnormal.
 _CONVERSIONS = frozenset({111, 112})
 
 
-def _instructions(spirv: bytes) -> Iterator[tuple[int, ...]]:
-    """Yield each instruction as (opcode, operands...)."""
-    words = struct.unpack(f"<{len(spirv) // 4}I", spirv)
-    at = _HEADER_WORDS
-    while at < len(words):
-        length = words[at] >> 16
-        if not length:
-            raise CompileError(f"SPIR-V at byte {4 * at}: an instruction has no length")
-        yield (words[at] & 0xFFFF, *words[at + 1:at + length])
-        at += length
+def _words_of(spirv: bytes) -> array[int]:
+    words = array("I", spirv)
+    if sys.byteorder == "big":
+        words.byteswap()
+    return words
+
+
+def _instructions(words: array[int], wanted: frozenset[int]) -> Iterator[tuple[int, int, tuple[int, ...]]]:
+    """Yield (first word, opcode, operands) of each instruction whose opcode is in ``wanted``."""
+    opcodes, starts, end = spirvcut.cut(words)
+    if end != len(words):
+        raise CompileError(f"SPIR-V at byte {4 * end}: an instruction has no length")
+    for op, start in zip(opcodes, starts, strict=True):
+        if op in wanted:
+            yield start, op, tuple(words[start + 1:start + (words[start] >> 16)])
 
 
 def _text(words: tuple[int, ...]) -> str:
@@ -147,14 +160,14 @@ class _Rewriter:
         self.bound: int = struct.unpack_from("<I", spirv, 4 * _BOUND_WORD)[0]
         self.declarations = _Declarations()
         self.functions: dict[str, int] = {}
-        self.words: list[int] = []
+        self.words = array("I")
 
     def new_id(self) -> int:
         self.bound += 1
         return self.bound - 1
 
     def emit(self, op: int, *operands: int) -> None:
-        self.words += ((len(operands) + 1) << 16 | op, *operands)
+        self.words.extend(((len(operands) + 1) << 16 | op, *operands))
 
     def is_vec4(self, kind: int) -> bool:
         component, count = self.declarations.vectors.get(kind, (0, 0))
@@ -238,24 +251,26 @@ def replace_arithmetic(spirv: bytes, variant: str, library: Collection[str]) -> 
     everywhere = variant == "t3"
     rewriter = _Rewriter(spirv)
     declarations, functions = rewriter.declarations, rewriter.functions
-    body: list[tuple[int, ...]] = []
-    for op, *rest in _instructions(spirv):
-        operands = tuple(rest)
+    words = _words_of(spirv)
+    for _, op, operands in _instructions(words, _DECLARING | {_OP_FUNCTION}):
         declarations.read(op, operands)
         if op == _OP_FUNCTION:
             functions[declarations.names.get(operands[1], "")] = operands[1]
-        body.append((op, *operands))
     keep = functions.get("soft_keep")
     is_own = True
-    for op, *rest in body:
-        operands = tuple(rest)
+    # What stays is copied in long runs.
+    copied = _HEADER_WORDS
+    for start, op, operands in _instructions(words, _REWRITTEN):
         if op == _OP_FUNCTION:
             is_own = everywhere or declarations.names.get(operands[1], "") not in library
-        if is_own and _is_replaced(op, operands, declarations, everywhere):
+        is_replaced = is_own and _is_replaced(op, operands, declarations, everywhere)
+        if is_replaced or (op == _OP_FUNCTION_CALL and operands[2] == keep):
+            rewriter.words.extend(words[copied:start])
+            copied = start + (words[start] >> 16)
+        if is_replaced:
             rewriter.replace(op, operands)
-        elif op != _OP_FUNCTION_CALL or operands[2] != keep:
-            rewriter.emit(op, *operands)
-    header = list(struct.unpack_from(f"<{_HEADER_WORDS}I", spirv))
+    rewriter.words.extend(words[copied:])
+    header = words[:_HEADER_WORDS]
     header[_BOUND_WORD] = rewriter.bound
     return struct.pack(f"<{_HEADER_WORDS + len(rewriter.words)}I", *header, *rewriter.words)
 
@@ -273,8 +288,7 @@ def check_replaced(spirv: bytes, variant: str, library: Collection[str]) -> None
     allowed = frozenset() if variant == "t3" else _CONVERSIONS
     declarations = _Declarations()
     function = ""
-    for op, *rest in _instructions(spirv):
-        operands = tuple(rest)
+    for _, op, operands in _instructions(_words_of(spirv), _CHECKED):
         declarations.read(op, operands)
         if op == _OP_FUNCTION:
             function = declarations.names.get(operands[1], "")
