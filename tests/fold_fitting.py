@@ -12,7 +12,7 @@ from typing import Any
 import numpy.typing as npt
 
 from nnk.expr.spec import ExprSpec, Fold
-from tests import fold_strategies, folds, strategies
+from tests import fold_strategies, folds, typed_programs
 from tests.fitting import Grid, random_side, read_slot, within
 from tests.oracle import specrules as rules
 from tests.strategies import Case
@@ -54,8 +54,8 @@ def _blocks(rand: Random, kind: int, batch: int, size: int) -> tuple[Words, int]
     return (), batch * size
 
 
-def fit_fold(rand: Random, spec: ExprSpec, budget: int) -> Case:
-    """The fold at other sizes, with random values that are dense in special ones."""
+def fit_fold(rand: Random, spec: ExprSpec, budget: int, dtypes: tuple[str, ...] = ()) -> Case:
+    """The fold at other sizes, with random values that are dense in special ones; ``dtypes`` as in Case."""
     fold = spec.fold
     assert fold is not None
     rows, batch, length, depth, columns = _sizes(rand, fold, budget)
@@ -76,5 +76,5 @@ def fit_fold(rand: Random, spec: ExprSpec, budget: int) -> Case:
             need = read_slot(rand, view.kind, view.param, Grid(batch * rows, length, batch), 1)
             slot_words, count = need.words, need.count
         words.append(slot_words)
-        inputs.append(strategies.random_floats(rand, count))
-    return Case(spec, fold_strategies.launch_of(spec, batch * rows, tuple(words)), inputs)
+        inputs.append(typed_programs.random_values(rand, dtypes[slot] if dtypes else "float32", count))
+    return Case(spec, fold_strategies.launch_of(spec, batch * rows, tuple(words)), inputs, dtypes)

@@ -43,7 +43,7 @@ from nnk.expr.spec import ExprSpec
 from nnk.expr.spec_rules import validate
 from nnk.generator.compile import compile_kernel
 from nnk.numerics import VARIANTS
-from tests import fitting, fold_fitting, fuzz_coverage, half_storage, strategies, typed_programs
+from tests import fitting, fold_fitting, fuzz_coverage, half_storage, strategies, typed_folds, typed_programs
 from tests.oracle import evaluate
 from tests.oracle import specrules as rules
 from tests.strategies import Case
@@ -58,7 +58,7 @@ LAUNCHES, BUDGET, LARGE_BUDGET, LARGE_EVERY = 4, 30_000, 600_000, 40
 FORM_WEIGHTS = {"elementwise": 5, "reduce": 3, "columns": 3, "matmul": 4, "reduce a matmul": 1,
                 "columns of a matmul": 1, "fold": 3}
 
-#: One spec of so many without a fold is a program over integers, bools and floats.
+#: One spec of so many is a program over integers, bools and floats.
 TYPED_EVERY = 3
 
 #: One spec of so many has launches with halves among its inputs and outputs.
@@ -128,11 +128,14 @@ def sample(seed: int, index: int, launches: int = LAUNCHES) -> Sample:
 
 def _plain_sample(rand: Random, launches: int) -> Sample:
     form = rand.choices(tuple(FORM_WEIGHTS), tuple(FORM_WEIGHTS.values()))[0]
-    if form == "fold":
-        fold = fold_fitting.random_fold_spec(rand)
-        return Sample(fold, [fold_fitting.fit_fold(rand, fold, _budget(rand)) for _ in range(launches)])
+    is_typed = rand.randrange(TYPED_EVERY) == 0
     dtypes: tuple[str, ...] = ()
-    if rand.randrange(TYPED_EVERY) == 0:
+    if form == "fold":
+        spec = fold_fitting.random_fold_spec(rand)
+        if is_typed:
+            spec, dtypes = typed_folds.typed_fold(rand, spec)
+        return Sample(spec, [fold_fitting.fit_fold(rand, spec, _budget(rand), dtypes) for _ in range(launches)])
+    if is_typed:
         spec, dtypes = typed_programs.random_typed_case(rand, form)
     else:
         spec = _share_slots(rand, strategies.random_case(rand, form).spec)

@@ -331,13 +331,15 @@ class Case(NamedTuple):
 def random_floats(rand: Random, count: int) -> npt.NDArray[np.float32]:
     """Ordinary values with special ones and random bits between them, in a mix that differs from array to array."""
     generator = np.random.default_rng(rand.getrandbits(32))
-    values = (generator.standard_normal(count) * generator.choice([0.1, 1.0, 30.0])).astype(np.float32)
+    values = generator.standard_normal(count, np.float32) * generator.choice(np.array([0.1, 1, 30], np.float32))
     bits = values.view(np.uint32)
     special, wild = generator.choice([0.0, 0.03, 0.3]), generator.choice([0.0, 0.03, 0.3])
-    where = generator.random(count)
-    bits = np.where(where < special, generator.choice(np.array(SPECIAL_BITS, np.uint32), count), bits)
-    bits = np.where(where > 1 - wild, generator.integers(0, 2**32, count, dtype=np.uint32), bits)
-    return bits.astype(np.uint32).view(np.float32)
+    where = generator.random(count, np.float32)
+    chosen = np.flatnonzero(where < special)
+    bits[chosen] = generator.choice(np.array(SPECIAL_BITS, np.uint32), chosen.size)
+    chosen = np.flatnonzero(where >= 1 - wild)
+    bits[chosen] = generator.integers(0, 2**32, chosen.size, dtype=np.uint32)
+    return values
 
 
 def random_indices(rand: Random, count: int, below: int) -> npt.NDArray[np.int32]:

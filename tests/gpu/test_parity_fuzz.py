@@ -73,6 +73,11 @@ def test_samples_cover_the_format() -> None:
         (product, vector) for product in (False, True) for vector in (False, True)}
     assert max(fold.k for fold in folds) >= 1000
     assert max(fold.vec_state_len for fold in folds) > 200
+    typed = [case for drawn in samples for case in drawn.cases if case.spec.fold is not None and case.dtypes]
+    assert {dtype for case in typed for dtype in case.dtypes[:-1]} == set(typed_programs.DTYPES)
+    assert {case.dtypes[-1] for case in typed} == set(typed_programs.DTYPES)
+    assert len({op.code for op in ops.OPS if op.kind == "integer"} & {
+        instr.op for case in typed for instr in case.spec.fold.body}) >= 10
     assert any(spec.matmul and spec.matmul.a_input == spec.matmul.b_input for spec in specs)
     assert any(launch.vector_out for launch in launches)
     mixes = [(case.launch.halves, len(case.inputs)) for drawn in samples for case in drawn.cases
@@ -86,7 +91,7 @@ def test_samples_cover_the_format() -> None:
 def test_typed_programs_keep_integers_and_floats_apart() -> None:
     """An integer op that read a float would see what a NaN carries."""
     drawn = [parity_fuzz.sample(2, index, launches=1).cases[0] for index in range(400)]
-    typed = [case for case in drawn if case.dtypes]
+    typed = [case for case in drawn if case.dtypes and case.spec.fold is None]
     assert len(typed) > 80
     for case in typed:
         assert typed_programs.check_types(case.spec, case.dtypes), case.spec

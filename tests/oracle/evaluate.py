@@ -261,7 +261,8 @@ class _FoldRun:
         self.vector = np.full((len(rows), launch.out_cols), -0.0, np.float32)
         self.start = self.stop = 0
 
-    def operand(self, operand: Spec, column: int | None) -> Floats:
+    def operand(self, operand: Spec, columns: Ints | None) -> Floats:
+        """The value of an operand; finalize gives the numbers of the output columns, as one row."""
         kind, idx = operand
         block = slice(self.start, self.stop)
         grid = self.grid
@@ -273,7 +274,7 @@ class _FoldRun:
             assert self.scores is not None
             return self.scores[:, block]
         if kind == rules.COL:
-            return grid.c[:, block].astype(np.float32) if column is None else np.float32([[column]])
+            return (grid.c[:, block] if columns is None else columns).astype(np.float32)
         if kind == rules.ROW:
             return (grid.r[self.rows] % grid.rows_per_batch).astype(np.float32)
         if kind == rules.BATCH:
@@ -283,11 +284,10 @@ class _FoldRun:
         if kind == rules.RPARAM:
             return arrays.floats_of([[self.launch.rparam_bits[idx]]])
         assert kind == rules.VEC_STATE
-        assert column is not None
-        return self.vector[:, column:column + 1]
+        return self.vector
 
-    def _apply(self, instr: Spec, column: int | None = None) -> Floats:
-        operands = [self.operand(operand, column) for operand in rules.used_operands(instr)]
+    def _apply(self, instr: Spec, columns: Ints | None = None) -> Floats:
+        operands = [self.operand(operand, columns) for operand in rules.used_operands(instr)]
         if instr[0] in rules.REDUCES:
             rows, width = len(self.rows), self.stop - self.start
             values = np.ascontiguousarray(np.broadcast_to(operands[0], (rows, width)))
@@ -322,15 +322,12 @@ class _FoldRun:
                 self._accumulate()
 
     def finish(self) -> Floats:
-        """Finalize: each column on the states as the blocks left them (F6)."""
-        states = {state: self.registers[state] for state in range(self.num_state)}
-        columns = []
-        for d in range(self.launch.out_cols):
-            self.registers = dict(states)
-            for instr in self.finalize:
-                self.registers[instr[1]] = self._apply(instr, d)
-            columns.append(np.broadcast_to(self.registers[self.finalize[-1][1]], (len(self.rows), 1)))
-        return np.concatenate(columns, axis=1)
+        """Finalize, all output columns at once: each works on the states as the blocks left them (F6)."""
+        shape = (len(self.rows), self.launch.out_cols)
+        columns = np.arange(self.launch.out_cols)[None, :]
+        for instr in self.finalize:
+            self.registers[instr[1]] = self._apply(instr, columns)
+        return np.broadcast_to(self.registers[self.finalize[-1][1]], shape)
 
 
 def _fold_scores(spec: Spec, launch: Any, inputs: list[Any], grid: _Grid) -> Floats:
