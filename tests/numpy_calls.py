@@ -334,6 +334,14 @@ def product_calls() -> Iterator[Call]:
                 yield Call("@", arrays, layouts, lambda a, b: a @ b, np.matmul, "contract", oracle.matmul)
 
 
+    for (first, second), (left, right) in itertools.product(itertools.product(WHOLE_DTYPES, WHOLE_DTYPES), PRODUCTS):
+        arrays = values(left, first, 3), values(right, second, 4)
+        for layouts in (("plain", "plain"), ("reversed", "backwards"))[:1 + (min(left[-1], right[0]) > 0)]:
+            if np.shape(laid_out(arrays[1], layouts[1]))[max(len(right) - 2, 0)] == left[-1] and _broadcasts(
+                    (np.empty(left[:-2]), np.empty(laid_out(arrays[1], layouts[1]).shape[:-2])), ("plain", "plain")):
+                yield Call("@", arrays, layouts, lambda a, b: a @ b, np.matmul, "exact")
+
+
 def move_calls() -> Iterator[Call]:
     """Views and copies, which move bits and compute nothing."""
     for dtype, (seed, (name, move, shapes)) in itertools.product(MOVED_DTYPES, enumerate(MOVES)):

@@ -19,7 +19,7 @@ from nnk.errors import DTypeError
 from nnk.expr.dtypes import BOOL, FLOAT32, INT32, UINT8, dtype_of, info_of, is_half
 from nnk.expr.node import Tensor, broadcast_shapes, constant, engine_of
 
-__all__ = ["apply", "as_floats", "as_real", "as_tensor", "astype", "common_dtype", "integer_constant",
+__all__ = ["apply", "as_floats", "as_tensor", "astype", "common_dtype", "integer_constant",
            "operands_of", "truth"]
 
 #: Dtypes by rank: the result of mixed operands is the highest of them. The halves rank as float32.
@@ -133,21 +133,6 @@ def as_floats(op: str, values: Sequence[Any]) -> tuple[tuple[Tensor, ...], Any]:
                for value in values]
     return tuple(tensor if info_of(tensor.dtype).word == "float" else astype(tensor, FLOAT32)
                  for tensor in tensors), engine
-
-
-def as_real(op: str, values: Sequence[Any]) -> tuple[tuple[Tensor, ...], Any]:
-    """Return ``values`` as :func:`as_floats` does, if one of them is a float.
-
-    Raises
-    ------
-    DTypeError
-        If they meet in integers or bools, for which ``op`` would have an integer result.
-    """
-    tensors, engine = as_floats(op, values)
-    kinds = [value for value in values if isinstance(value, Tensor)]
-    if kinds and common_dtype([tensor.dtype for tensor in kinds]) != FLOAT32:
-        raise _refuse(op, kinds, "a float dtype")
-    return tensors, engine
 
 
 # ------------------------------------------------------------------------------------------ words

@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from nnk.errors import ShapeError
 from nnk.expr.dtypes import BOOL, FLOAT32, INT32, UINT8
-from nnk.expr.lines import reduce_over, reduced_shape
+from nnk.expr.lines import lines_to_reduce, reduce_lines, reduce_over, reduced_shape
 from nnk.expr.node import Tensor, elementwise
 from nnk.expr.promote import astype
 from nnk.expr.views import reshape, transpose
@@ -32,14 +33,18 @@ def _as_floats(lines: Tensor) -> Tensor:
 
 
 def _short_sum(tensor: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
-    """Return the sum over lines that float32 adds without rounding."""
+    """Return the sum over lines that float32 adds without rounding: one kernel, unless bools make it a long line."""
+    shape = reduced_shape(tensor, axes, keepdims)
+    if not math.prod(tensor.shape[axis] for axis in axes):
+        return Tensor("const", (), (0,), shape, INT32, tensor.engine)
+    lines, direction = lines_to_reduce(tensor, axes)
     planes = [_byte(number) for number in range(4)] if tensor.dtype == INT32 else [_as_floats]
     total: Tensor | None = None
     for number, plane in enumerate(planes):
-        part = astype(reduce_over("sum", "sum", tensor, axes, keepdims, 0.0, plane), INT32)
+        part = astype(reduce_lines(f"{direction}_sum", plane(lines), shape), INT32)
         total = part if total is None else total + (part << 8 * number)
     assert total is not None
-    return total
+    return total if total.shape == shape else reshape(total, shape)
 
 
 def integer_sum(tensor: Tensor, axes: tuple[int, ...], keepdims: bool = False) -> Tensor:
@@ -74,12 +79,17 @@ def integer_max(tensor: Tensor, axes: tuple[int, ...], keepdims: bool = False) -
     if tensor.dtype in (BOOL, UINT8):
         largest = reduce_over("max", "max", tensor, axes, keepdims, None, _as_floats)
         return astype(largest, tensor.dtype)
-    upper = astype(tensor >> 16, FLOAT32)
-    high = reduce_over("max", "max", upper, axes, True, None)
-    lower = elementwise("select", upper == high, astype(tensor & 0xFFFF, FLOAT32), -1.0)
-    low = reduce_over("max", "max", lower, axes, True, None)
+    shape = reduced_shape(tensor, axes, keepdims)
+    if not math.prod(tensor.shape[axis] for axis in axes):
+        raise ShapeError(f"Expected at least one element to reduce for max or min, got shape {tensor.shape}", op="max",
+                         shapes=(tensor.shape,))
+    lines, direction = lines_to_reduce(tensor, axes)
+    upper = astype(lines >> 16, FLOAT32)
+    high = reduce_lines(f"{direction}_max", upper, shape)
+    lower = elementwise("select", upper == high, astype(lines & 0xFFFF, FLOAT32), -1.0)
+    low = reduce_lines(f"{direction}_max", lower, shape)
     result = (astype(high, INT32) << 16) | astype(low, INT32)
-    return result if keepdims else reshape(result, reduced_shape(tensor, axes, False))
+    return result if result.shape == shape else reshape(result, shape)
 
 
 def integer_min(tensor: Tensor, axes: tuple[int, ...], keepdims: bool = False) -> Tensor:

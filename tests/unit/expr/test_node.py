@@ -83,12 +83,6 @@ def test_operand_that_is_no_number(other, text, x):
         x + other
 
 
-def test_products_of_integers_are_refused(cpu):
-    index = cpu.array(np.arange(4).reshape(2, 2))
-    with pytest.raises(DTypeError, match=r"Expected a float dtype for matmul, got int32, int32; convert with astype"):
-        index @ index
-
-
 def test_shapes_that_do_not_broadcast(x, cpu):
     with pytest.raises(ShapeError, match=r"Expected shapes that broadcast for mul, got \(3, 4\) and \(3,\)") as caught:
         x * cpu.array([1.0, 2.0, 3.0])

@@ -1,11 +1,14 @@
 """Matrix products: the contract's bits, NumPy's shapes, clear errors."""
 
+import itertools
+
 import numpy as np
 import pytest
 
 import nnk
 from nnk.engines.parity import special_values
-from nnk.errors import ShapeError
+from nnk.errors import DTypeError, ShapeError
+from nnk.expr import products, whole
 from tests.oracle import tensors as oracle
 
 pytestmark = pytest.mark.usefixtures("quiet_numpy")
@@ -69,3 +72,66 @@ def test_matmul_shapes_that_do_not_fit(left, right, text, cpu):
 def test_matmul_by_a_number(x):
     with pytest.raises(ShapeError, match="at least one axis"):
         x @ 2.0
+
+
+# ------------------------------------------------------------------------------------------------- integers and bools
+
+WHOLE = ("int32", "uint8", "bool")
+
+
+def draw(rng, shape, dtype):
+    return rng.random(shape) < 0.4 if dtype == "bool" else rng.integers(-2**31, 2**31, shape).astype(dtype)
+
+
+def steps_of(tensor):
+    return tensor.engine.schedule([tensor])[0].steps
+
+
+@pytest.mark.parametrize(("first", "second"), [*itertools.product(WHOLE, WHOLE)])
+def test_products_of_integers_are_numpys(first, second, cpu, rng):
+    for left, right in MATMULS:
+        a, b = draw(rng, left, first), draw(rng, right, second)
+        product = cpu.array(a) @ cpu.array(b)
+        want = a @ b
+        assert (product.shape, product.dtype) == (want.shape, want.dtype)
+        assert np.array_equal(product.numpy(), want), (left, right)
+
+
+@pytest.mark.parametrize(("first", "second"), [*itertools.product(WHOLE, WHOLE)])
+def test_a_product_of_integers_is_one_kernel_without_copies(first, second, cpu, rng):
+    a, b = cpu.array(draw(rng, (6, 8), first)), cpu.array(draw(rng, (5, 8), second))
+    batches = cpu.array(draw(rng, (3, 8, 4), second))
+    for product in (a @ b.T, a[::2, ::-1] @ b.T[:, 1:], a @ batches, b[0] @ a.T, a @ b[1]):
+        assert len(steps_of(product)) == 1
+
+
+@pytest.mark.parametrize("dtype", WHOLE)
+def test_long_products_of_integers_are_cut(dtype, cpu, rng, monkeypatch):
+    monkeypatch.setattr(products, "LONGEST_BYTES", 8)
+    monkeypatch.setattr(whole, "LONGEST_BYTES", 8)
+    for k in (7, 8, 9, 16, 27):
+        a, b = draw(rng, (2, 3, k), dtype), draw(rng, (k, 4), dtype)
+        assert np.array_equal((cpu.array(a) @ cpu.array(b)).numpy(), a @ b), k
+
+
+def test_products_of_integers_wrap_at_every_length(cpu):
+    """The largest bytes and words, in lines beyond what one kernel adds."""
+    for k in (258, 65_536, 65_537):
+        for dtype, value in (("uint8", 255), ("int32", -2**31 + 1), ("int32", 2**31 - 1), ("bool", 1)):
+            a = np.full((1, k), value, dtype)
+            assert np.array_equal((cpu.array(a) @ cpu.array(a).T).numpy(), a @ a.T), (k, dtype)
+
+
+def test_products_beside_floats_and_arrays(cpu):
+    whole_numbers = cpu.array([[1, 2], [3, 4]])
+    assert (whole_numbers @ cpu.array([0.5, 1.0])).tolist() == [2.5, 5.5]
+    assert (whole_numbers @ [[1, 0], [0, 1]]).dtype == np.int32
+    assert (np.uint8([1, 2]) @ whole_numbers).tolist() == [7, 10]
+
+
+def test_out_of_a_product_of_integers(cpu):
+    a, out = cpu.array([[1, 2], [3, 4]]), cpu.array(np.zeros((2, 2), np.int32))
+    assert nnk.matmul(a, out + 1, out=a) is a
+    assert a.tolist() == [[3, 3], [7, 7]]
+    with pytest.raises(DTypeError, match="Expected a dtype that holds int32 for out of matmul, got uint8"):
+        nnk.matmul(a, a, out=cpu.array(np.zeros((2, 2), np.uint8)))
