@@ -19,7 +19,8 @@ from tests import strategies, typed_programs
 from tests.oracle import specrules as rules
 from tests.strategies import Case
 
-__all__ = ["MAX_SIDE", "Grid", "fit", "random_grid", "random_side", "read_slot", "within"]
+__all__ = ["MAX_SIDE", "Grid", "fit", "random_grid", "random_side", "read_slot", "strided",
+           "within"]
 
 Random = random.Random
 Words = tuple[int, ...]
@@ -92,7 +93,7 @@ class _Slot(NamedTuple):
     kind: int = 0
 
 
-def _strided(rand: Random, rows: int, cols: int, rank: int, last: int = 0) -> _Slot:
+def strided(rand: Random, rows: int, cols: int, rank: int, last: int = 0) -> _Slot:
     """A strided slot; ``last`` is the innermost row dimension of a matmul's right operand."""
     if not rows or not cols:
         rows, cols, last = max(rows, 1), max(cols, 1), 0
@@ -105,7 +106,7 @@ def read_slot(rand: Random, kind: int, param: int, grid: Grid, table: int) -> _S
     rows, cols = grid.rows, grid.cols
     count = rand.choice((1, 2, 3, 5, 8, 64))
     if kind == rules.STRIDED:
-        return _strided(rand, rows, cols, param)
+        return strided(rand, rows, cols, param)
     if kind in (rules.TAKE, rules.ROW_GATHER):
         return _Slot((), table * cols)
     if kind == rules.ROTATE_HALF:
@@ -145,8 +146,8 @@ def _strided_operand(rand: Random, spec: ExprSpec, slot: int, grid: Grid) -> _Sl
     assert spec.matmul is not None
     rank = spec.views[slot].param
     if slot == spec.matmul.a_input:
-        return _strided(rand, grid.rows, grid.k, rank)
-    return _strided(rand, grid.batch * grid.k, grid.cols, rank, grid.k)
+        return strided(rand, grid.rows, grid.k, rank)
+    return strided(rand, grid.batch * grid.k, grid.cols, rank, grid.k)
 
 
 def _index_tables(rand: Random, spec: ExprSpec, grid: Grid) -> dict[int, _Slot]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
 from hypothesis import strategies as st
 
+from nnk import ops
 from nnk.expr.meta import Launch
 from nnk.expr.spec import ExprSpec, Fold, Instr, Matmul, Operand, VecAcc, ViewSpec
 from tests import folds, half_storage
@@ -21,12 +22,13 @@ from tests.strategies import (
     Random,
     random_bits,
     random_floats,
+    strided_words,
 )
 
 #: Lengths around the borders of a block, and short ones.
 LENGTHS = (1, 2, 3, 17, 127, 128, 129, 255, 257, 300)
 
-VIEWS = (rules.LINEAR, rules.LINEAR, rules.ROW_MOD, rules.ROW_BROADCAST)
+VIEWS = (rules.LINEAR, rules.LINEAR, rules.ROW_MOD, rules.ROW_BROADCAST, rules.STRIDED, rules.STRIDED)
 MATMUL_VIEWS = (*VIEWS, rules.BATCH_MOD, rules.BATCH_COL)
 
 
@@ -39,14 +41,23 @@ class _Inputs:
         self.words: list[tuple[int, ...]] = []
         self.arrays: list[np.ndarray] = []
 
-    def add(self, kind: int, words: tuple[int, ...], count: int) -> int:
-        self.views.append(ViewSpec(kind, 0, words[0] if words else 0))
+    def add(self, kind: int, words: tuple[int, ...], count: int, param: int | None = None) -> int:
+        self.views.append(ViewSpec(kind, 0, (words[0] if words else 0) if param is None else param))
         self.words.append(words)
         self.arrays.append(random_floats(self.rand, count))
         return len(self.views) - 1
 
+    def add_strided(self, rows: int, columns: int) -> int:
+        """A strided view of so many rows a batch."""
+        rank = self.rand.choice(ops.STRIDED_RANKS)
+        rows, columns = max(rows, 1), max(columns, 1)
+        words, count = strided_words(self.rand, self.batch * rows, columns, rank, rows)
+        return self.add(rules.STRIDED, words, count, rank)
+
     def add_view(self, kind: int) -> int:
         count = self.rand.randrange(1, 6)
+        if kind == rules.STRIDED:
+            return self.add_strided(self.rows // self.batch, self.length)
         if kind == rules.ROW_MOD:
             return self.add(kind, (count,), count * self.length)
         if kind == rules.BATCH_MOD:
@@ -55,9 +66,12 @@ class _Inputs:
             return self.add(kind, (self.length + count,), self.batch * (self.length + count))
         return self.add(kind, (), self.rows if kind == rules.ROW_BROADCAST else self.rows * self.length)
 
-    def add_blocks(self, size: int) -> int:
-        """An operand of one block a batch, or a head group's."""
-        if self.rand.randrange(2):
+    def add_blocks(self, rows: int, columns: int) -> int:
+        """An operand of one block a batch, or a head group's, or read by strides."""
+        choice, size = self.rand.randrange(4), rows * columns
+        if choice == 0:
+            return self.add_strided(rows, columns)
+        if choice < 3:
             return self.add(rules.LINEAR, (), self.batch * size)
         ratio = self.rand.randrange(1, 5)
         return self.add(rules.HEAD_GROUP, (ratio,), -(-self.batch // ratio) * size)
@@ -148,7 +162,7 @@ class _Sizes(NamedTuple):
 
 def _sizes(rand: Random, has_matmul: bool, has_vector: bool) -> _Sizes:
     length = rand.choice(LENGTHS)
-    batch = rand.choice((1, 1, 2, 3)) if has_matmul else 1
+    batch = rand.choice((1, 1, 2, 3, 6)) if has_matmul else 1
     rows = batch * rand.choice((1, 2, 3, 5, 15, 16, 17, 33, *((70,) if length < 130 else ())))
     depth = rand.choice((0, 1, 2, 7, 8, 16, 17, 33)) if has_matmul else 0
     return _Sizes(rows, length, batch, depth, rand.choice((1, 2, 8, 16, 33, 64, 65, 130)) if has_vector else 1)
@@ -161,9 +175,10 @@ def random_fold_case(rand: Random) -> Case:
     slots = _Inputs(rand, rows, length, batch)
     matmul = None
     if has_matmul:
-        matmul = Matmul(slots.add_blocks(rows // batch * depth), slots.add_blocks(length * depth), rand.randrange(2),
-                        rand.randrange(2), depth, batch)
-    vectors = slots.add_blocks(length * columns) if has_vector else 0
+        query, key = slots.add_blocks(rows // batch, depth), slots.add_blocks(depth, length)
+        flags = [int(slots.views[slot].kind != rules.STRIDED and rand.randrange(2) == 1) for slot in (query, key)]
+        matmul = Matmul(query, key, *flags, depth, batch)
+    vectors = slots.add_blocks(length, columns) if has_vector else 0
     readable = [slots.add_view(rand.choice(MATMUL_VIEWS if has_matmul else VIEWS)) for _ in range(rand.randrange(4))]
     consts = tuple(random_bits(rand) for _ in range(rand.randrange(4)))
     rparams = tuple(random_bits(rand) for _ in range(rand.randrange(3)))
@@ -247,6 +262,26 @@ def stored_otherwise(rand: Random, arrays: list[np.ndarray], options: dict[str, 
                 dtype = rand.choice((*halves, np.dtype(np.int32), np.dtype(np.uint8)))
                 whole = np.clip(np.nan_to_num(value.astype(np.float32)), 0 if dtype == np.uint8 else -100, 100)
                 options[name] = (whole if dtype.kind in "iu" else value).astype(dtype)
+
+
+def laid_out(rand: Random, engine: Any, array: np.ndarray) -> Any:
+    """A tensor with the values of an array that lies in memory in another order, or in a larger tensor."""
+    choice = rand.randrange(4)
+    if choice == 0:
+        return engine.array(array)
+    order = list(range(array.ndim))
+    rand.shuffle(order)
+    if choice == 1:
+        return engine.array(np.ascontiguousarray(array.transpose(order))).transpose(np.argsort(order).tolist())
+    if choice == 2:
+        return engine.array(np.stack([array, array, array], axis=-2))[..., 1, :]
+    inside = [(rand.randrange(3), rand.randrange(3)) for _ in order]
+    larger = np.pad(array.transpose(order)[::-1], [inside[axis] for axis in order])
+    inner = tuple(slice(before, before + size) for (before, _), size in zip(inside, array.shape, strict=True))
+    found = engine.array(np.ascontiguousarray(larger)).transpose(np.argsort(order).tolist())[inner]
+    backwards = [slice(None)] * array.ndim
+    backwards[order[0]] = slice(None, None, -1)
+    return found[tuple(backwards)]
 
 
 def random_attention(rand: Random) -> tuple[list[np.ndarray], dict[str, object]]:

@@ -248,9 +248,12 @@ def random_fold_spec(rand: Random) -> ExprSpec:
     """A fold with or without matmul, vector state and tri_skip."""
     inputs, consts, rparams = max(_size(rand, 16), 1), _size(rand, 16), _size(rand, 4)
     matmul = random_matmul(rand, inputs)._replace(k=rand.randrange(1025)) if rand.randrange(2) else None
-    kinds = [rules.LINEAR, rules.ROW_MOD, rules.ROW_BROADCAST]
+    kinds = [rules.LINEAR, rules.ROW_MOD, rules.ROW_BROADCAST, rules.STRIDED]
     kinds += [] if matmul is None else [rules.BATCH_MOD, rules.BATCH_COL]
     views = tuple(random_view(rand, slot, inputs, tuple(kinds)) for slot in range(inputs))
+    if matmul is not None:
+        a, b = (views[slot].kind != rules.STRIDED for slot in matmul[:2])
+        matmul = matmul._replace(trans_a=matmul.trans_a * a, trans_b=matmul.trans_b * b)
     num_state = rand.randrange(1, 9)
     num_regs = rand.randrange(num_state, 33)
     leaves = [leaf for leaf in _leaves(rand, inputs, consts, rparams, matmul is not None)

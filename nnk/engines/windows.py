@@ -116,14 +116,15 @@ class Windows:
             elif name == "batch_mod" or (name == "head_group" and slot in self.operands):
                 yield words[0] * self.height
             elif name == "strided":
+                # The rows of a right operand are k, and those of vectors the items; its outer axes are batches.
+                rows = {"b": self.launch.mm_k, "v": self.launch.cols}.get(self.operands.get(slot, ""))
                 inner = 1
                 for size in reversed(words[1:self.spec.views[slot].param]):
                     inner *= size
-                    if self.operands.get(slot) != "b":
+                    if rows is None:
                         yield inner
-                    elif 0 < self.launch.mm_k <= inner:
-                        # The rows of the right operand are k; those of its outer axes are batches.
-                        yield inner // self.launch.mm_k * self.height
+                    elif 0 < rows <= inner:
+                        yield inner // rows * self.height
 
     def _grains(self) -> tuple[int, int]:
         # A line that is reduced is one piece, but the chunks of a line are results of their own.

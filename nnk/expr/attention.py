@@ -2,7 +2,7 @@
 
 The fold keeps a running maximum and a running sum for each query and rescales both and the weighted sum from block to
 block, so that no score is ever stored. Shapes, the scale and the head-group ratio are data of a launch: there is one
-kernel for each kind of mask. Halves are read as they are stored, masks too: what they mean is a matter of the body.
+kernel for each kind of mask and storage. Operands and masks are read where they lie, whatever their dtypes and strides.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 from nnk import ops
 from nnk.errors import DTypeError, ExprError, LimitError, ShapeError
 from nnk.expr.dtypes import BOOL, info_of
+from nnk.expr.lower import Axes, merge_axes, strided_view
 from nnk.expr.meta import Launch
 from nnk.expr.node import (
     FLOAT32,
@@ -37,6 +38,9 @@ _VIEW = {view.name: view.code for view in ops.VIEWS}
 
 _NEGATIVE_INFINITY = 0xFF800000
 
+#: Buffers of so many elements and more are copied: strides have 32 bits and a sign.
+_MOST_ELEMENTS = 2**31
+
 #: Integers up to here are exact in float32: larger document numbers could not be told apart.
 _MAX_DOCUMENT = 2**24
 
@@ -56,16 +60,27 @@ class _Body:
         self.inputs: list[Tensor] = []
         self.consts: list[int] = []
 
-    def input(self, tensor: Tensor, view: str, *words: int) -> Operand:
-        self.views.append(ViewSpec(_VIEW[view], 0, *words))
+    def input(self, base: Tensor, view: ViewSpec, words: tuple[int, ...]) -> Operand:
+        self.views.append(view)
         self.words.append(words)
-        self.inputs.append(tensor)
+        self.inputs.append(base)
         return _operand("input", len(self.views) - 1)
 
-    def number(self, tensor: Tensor, view: str, *words: int) -> Operand:
+    def packed(self, base: Tensor, view: str, *words: int) -> Operand:
+        """Return an input that lies in row-major order from the start of ``base``."""
+        return self.input(base, ViewSpec(_VIEW[view], 0, *words), words)
+
+    def number(self, value: Operand) -> Operand:
         """Return an input as float32: integers are converted, a bool is 1 or 0 and a half a float32 already."""
-        value = self.input(tensor, view, *words)
-        return self.emit("i2f", value) if info_of(tensor.dtype).word == "int" else value
+        is_int = info_of(self.inputs[value.idx].dtype).word == "int"
+        return self.emit("i2f", value) if is_int else value
+
+    def strided(self, base: Tensor, offset: int, batches: Axes, rows: tuple[int, int], column: int) -> Operand:
+        """Return an input by (size, stride) of its axes: those of batches, that of rows, the stride of columns.
+
+        The axis of rows stays apart, as a kernel steps along it.
+        """
+        return self.input(base, *strided_view(offset, [*merge_axes(batches), rows], column))
 
     def const(self, bits: int) -> Operand:
         if bits not in self.consts:
@@ -79,12 +94,18 @@ class _Body:
         return _operand("reduce" if op in ("row_sum", "row_max") else "reg", dst)
 
 
-def _stored(tensor: Tensor) -> Tensor:
-    """Return ``tensor`` with its elements in row-major order from the start of a buffer: itself, or a copy."""
+def _packed_base(tensor: Tensor) -> Tensor | None:
+    """Return the tensor that begins with the elements of ``tensor`` in row-major order, if there is one."""
     base, offset, strides = geometry_of(tensor)
-    if base.size == tensor.size and is_row_major(tensor.shape, offset, strides):
-        return tensor
-    return materialised(tensor)
+    return base if is_row_major(tensor.shape, offset, strides) else None
+
+
+def _readable(tensor: Tensor) -> Tensor:
+    """Return ``tensor``, or a copy where the buffer that it lies in is beyond what one kernel binds."""
+    base = geometry_of(tensor)[0]
+    most = _MOST_ELEMENTS if tensor.engine is None else min(
+        _MOST_ELEMENTS, tensor.engine.limits.buffer_bytes // base.dtype.itemsize)
+    return tensor if base.size == tensor.size or base.size <= most else materialised(tensor)
 
 
 class _Shapes:
@@ -128,12 +149,20 @@ def _mask_input(body: _Body, mask: Tensor, shapes: _Shapes) -> Operand:
     if mask.ndim < 2 or broadcast_shapes("attention", [mask.shape, full]) != full:
         raise ShapeError(f"Expected a mask of at least 2 axes that broadcasts to {full} for attention, got "
                          f"{mask.shape}", op="attention", shapes=(mask.shape, full))
-    if mask.shape[-2] == 1:
-        line = broadcast_to(mask, (*shapes.rows[:-1], 1, shapes.keys))
-        return body.number(_stored(line), "batch_col", shapes.keys)
-    if math.prod(mask.shape[:-2]) == 1 and mask.shape[-2:] == full[-2:]:
-        return body.number(_stored(mask), "row_mod", shapes.queries)
-    return body.number(_stored(broadcast_to(mask, full)), "linear")
+    mask = _readable(mask)
+    is_line, is_shared = mask.shape[-2] == 1, math.prod(mask.shape[:-2]) == 1 and mask.shape[-2:] == full[-2:]
+    whole = broadcast_to(mask, (*full[:-2], 1, full[-1]) if is_line else full)
+    base = _packed_base(mask if is_shared and not is_line else whole)
+    if base is None:
+        base, offset, strides = geometry_of(whole)
+        axes = list(zip(whole.shape, strides, strict=True))
+        row = 0 if is_line else strides[-2]
+        return body.number(body.strided(base, offset, axes[:-2], (shapes.queries, row), strides[-1]))
+    if is_line:
+        return body.number(body.packed(base, "batch_col", shapes.keys))
+    if is_shared:
+        return body.number(body.packed(base, "row_mod", shapes.queries))
+    return body.number(body.packed(base, "linear"))
 
 
 def _bias(body: _Body, mask: Any, q: Tensor, shapes: _Shapes) -> Operand:
@@ -146,8 +175,8 @@ def _bias(body: _Body, mask: Any, q: Tensor, shapes: _Shapes) -> Operand:
     return body.emit("select", value, body.const(bits_of(0.0)), masked)
 
 
-def _document_tensor(doc_ids: Any, q: Tensor, shapes: _Shapes) -> Tensor:
-    """Return document numbers, one for each query of each head."""
+def _documents(body: _Body, doc_ids: Any, q: Tensor, shapes: _Shapes) -> tuple[Operand, Operand]:
+    """Return the document numbers of a query and of a key as inputs."""
     if shapes.queries != shapes.keys:
         raise ShapeError(f"Expected as many keys as queries with doc_ids for attention, got {shapes.keys} and "
                          f"{shapes.queries}", op="attention")
@@ -168,7 +197,14 @@ def _document_tensor(doc_ids: Any, q: Tensor, shapes: _Shapes) -> Tensor:
                          f"{documents.shape}", op="attention", shapes=(documents.shape,))
     if shapes.has_heads:
         documents = reshape(documents, (*documents.shape[:-1], 1, documents.shape[-1]))
-    return _stored(broadcast_to(documents, shapes.rows))
+    documents = broadcast_to(_readable(documents), shapes.rows)
+    base = _packed_base(documents)
+    if base is not None:
+        return body.packed(base, "row_broadcast"), body.packed(base, "batch_col", shapes.keys)
+    base, offset, strides = geometry_of(documents)
+    batches = list(zip(documents.shape[:-1], strides[:-1], strict=True))
+    return (body.strided(base, offset, batches, (shapes.queries, strides[-1]), 0),
+            body.strided(base, offset, batches, (shapes.queries, 0), strides[-1]))
 
 
 def _masked(body: _Body, score: Operand, shapes: _Shapes, q: Tensor, mask: Any, doc_ids: Any, alibi: Any) -> Operand:
@@ -182,17 +218,40 @@ def _masked(body: _Body, score: Operand, shapes: _Shapes, q: Tensor, mask: Any, 
             raise ShapeError(f"Expected one slope for each of {shapes.heads} query heads for alibi of attention, got "
                              f"shape {slopes.shape}", op="attention", shapes=(slopes.shape,))
         distance = body.emit("sub", _operand("col"), _operand("row"))
-        slope = body.number(_stored(slopes), "batch_mod", shapes.heads)
+        base = _packed_base(slopes)
+        slope = body.number(body.packed(materialised(slopes) if base is None else base, "batch_mod", shapes.heads))
         score = body.emit("add", score, body.emit("mul", slope, distance))
     if doc_ids is not None:
-        documents = _document_tensor(doc_ids, q, shapes)
-        own = body.number(documents, "row_broadcast")
-        other = body.emit("ne", own, body.number(documents, "batch_col", shapes.keys))
+        own, others = _documents(body, doc_ids, q, shapes)
+        own = body.number(own)
+        other = body.emit("ne", own, body.number(others))
         score = body.emit("select", other, body.const(_NEGATIVE_INFINITY), score)
     if is_causal:
         later = body.emit("gt", _operand("col"), _operand("row"))
         score = body.emit("select", later, body.const(_NEGATIVE_INFINITY), score)
     return score
+
+
+def _heads(body: _Body, tensor: Tensor, shapes: _Shapes, ratio: int = 0, swapped: bool = False) -> Operand:
+    """Return q, or with a ratio of query heads k or v, as an input: one block of rows and columns a query head.
+
+    A strided ``swapped`` operand has the columns of ``tensor`` as its rows.
+    """
+    tensor = _readable(tensor)
+    heads = tensor.shape[-3:-2] if shapes.has_heads else ()
+    full = broadcast_to(tensor, (*shapes.lead, *heads, *tensor.shape[-2:]))
+    base = _packed_base(full)
+    if base is None:
+        base, offset, strides = geometry_of(full)
+        *axes, rows, columns = zip(full.shape, strides, strict=True)
+        if ratio > 1:
+            axes.append((ratio, 0))
+        if swapped:
+            rows, columns = columns, rows
+        if len(merge_axes(axes)) < ops.STRIDED_RANKS[-1]:
+            return body.strided(base, offset, axes, rows, columns[1])
+        base = materialised(full)
+    return body.packed(base, "head_group", ratio) if ratio else body.packed(base, "linear")
 
 
 def _fold(body: _Body, score: Operand, vectors: int, matmul: Matmul, shapes: _Shapes, tri_skip: bool) -> Fold:
@@ -215,8 +274,8 @@ def attention(q: Any, k: Any, v: Any, mask: Any = None, doc_ids: Any = None, ali
     Parameters
     ----------
     q : Tensor of shape (..., hq, n, d) or (n, d)
-        Halves are read as they are stored, and ``attention(...).astype("float16")`` stores halves: nothing is cast
-        before or behind the kernel.
+        All operands are read where they lie: halves as they are stored, transposed, sliced and broadcast tensors by
+        their strides. ``attention(...).astype("float16")`` stores halves. Nothing is cast or copied around the kernel.
     k : Tensor of shape (..., hkv, m, d) or (m, d)
         hq is a multiple of hkv: hq / hkv neighbouring query heads share a key head (grouped-query attention).
     v : Tensor of shape (..., hkv, m, dv) or (m, dv)
@@ -256,18 +315,17 @@ def attention(q: Any, k: Any, v: Any, mask: Any = None, doc_ids: Any = None, ali
         q, k = (Tensor("const", (), constant(0.0).attrs, (*t.shape[:-1], 1), FLOAT32, engine) for t in (q, k))
         shapes = _Shapes(q, k, v)
     body = _Body(2)
-    heads = (shapes.heads,) if shapes.has_heads else ()
-    groups = (shapes.groups,) if shapes.has_heads else ()
     ratio = shapes.heads // shapes.groups
-    sides = [broadcast_to(t, (*shapes.lead, *h, *t.shape[-2:])) for t, h in ((q, heads), (k, groups), (v, groups))]
-    body.input(_stored(sides[0]), "linear")
-    body.input(_stored(sides[1]), "head_group", ratio)
-    body.input(_stored(sides[2]), "head_group", ratio)
+    _heads(body, q, shapes)
+    key = _heads(body, k, shapes, ratio, swapped=True)
+    _heads(body, v, shapes, ratio)
     scaled = body.emit("mul", _operand("matmul"), _operand("rparam"))
     score = _masked(body, scaled, shapes, q, mask, doc_ids, alibi)
     if shapes.keys == 0 or math.prod(shapes.result) == 0:
         return Tensor("const", (), constant(0.0).attrs, shapes.result, FLOAT32, engine)
-    fold = _fold(body, score, 2, Matmul(0, 1, 0, 1, shapes.depth, shapes.batch), shapes, isinstance(mask, str))
+    # Packed keys are stored (items, k); strides say for themselves how they lie.
+    trans_b = int(body.views[key.idx].kind != _VIEW["strided"])
+    fold = _fold(body, score, 2, Matmul(0, 1, 0, trans_b, shapes.depth, shapes.batch), shapes, isinstance(mask, str))
     spec = ExprSpec(body.next + 1, (), tuple(body.views), tuple(body.consts), (bits_of(float(scale)),), None, fold)
     launch = Launch(shapes.batch * shapes.queries, shapes.keys, tuple(body.words), spec.const_bits, spec.rparam_bits,
                     mm_k=shapes.depth, mm_batch=shapes.batch, out_cols=shapes.columns)

@@ -21,7 +21,7 @@ from nnk.expr.spec import ExprSpec, Instr, Matmul, Operand, ViewSpec
 from nnk.expr.spec_rules import validate
 from nnk.expr.views import broadcast_strides
 
-__all__ = ["LoweredKernel", "lower"]
+__all__ = ["LoweredKernel", "lower", "merge_axes", "strided_view"]
 
 _VIEW = {view.name: view.code for view in ops.VIEWS}
 _KIND = {kind.name: kind.code for kind in ops.OPERANDS}
@@ -46,7 +46,7 @@ class LoweredKernel:
 
 # ------------------------------------------------------------------------------------------ addressing
 
-def _merge(axes: Axes) -> Axes:
+def merge_axes(axes: Axes) -> Axes:
     """Join neighbouring (size, stride) axes that walk memory as one; drop axes of size 1."""
     merged: Axes = []
     for size, stride in axes:
@@ -59,7 +59,7 @@ def _merge(axes: Axes) -> Axes:
     return merged
 
 
-def _strided(offset: int, row_axes: Axes, column_stride: int) -> tuple[ViewSpec, tuple[int, ...]]:
+def strided_view(offset: int, row_axes: Axes, column_stride: int) -> tuple[ViewSpec, tuple[int, ...]]:
     """Return a strided view of the smallest rank that holds ``row_axes``, and its words."""
     rank = next((rank for rank in ops.STRIDED_RANKS if rank >= len(row_axes)), None)
     if rank is None:
@@ -90,7 +90,7 @@ def _view_of(node: Tensor, grid: Shape) -> tuple[Tensor, ViewSpec, tuple[int, ..
         if node.shape == (*grid[:-1], 1):
             return base, ViewSpec(_VIEW["row_broadcast"]), ()
     on_grid = broadcast_strides(node.shape, strides, grid)
-    view, words = _strided(offset, _merge(list(zip(grid[:-1], on_grid[:-1], strict=True))), on_grid[-1])
+    view, words = strided_view(offset, merge_axes(list(zip(grid[:-1], on_grid[:-1], strict=True))), on_grid[-1])
     return base, view, words
 
 
@@ -108,8 +108,8 @@ def _operand_view(node: Tensor, is_right: bool, has_batches: bool) -> tuple[Tens
     if (node.ndim == 2 or has_batches) and is_row_major(swapped, offset, (*strides[:-2], strides[-1], strides[-2])):
         return base, ViewSpec(_VIEW["linear"]), (), 1
     axes = list(zip(node.shape[:-1], strides[:-1], strict=True))
-    row_axes = [*_merge(axes[:-1]), axes[-1]] if is_right else _merge(axes)
-    view, words = _strided(offset, row_axes, strides[-1])
+    row_axes = [*merge_axes(axes[:-1]), axes[-1]] if is_right else merge_axes(axes)
+    view, words = strided_view(offset, row_axes, strides[-1])
     return base, view, words, 0
 
 

@@ -22,7 +22,7 @@ _COLUMN_OPS = frozenset((ops.OP_BY_NAME["col_sum"].code, ops.OP_BY_NAME["col_max
 _REDUCE_OPS = frozenset(op.code for op in ops.OPS if op.kind == "reduce")
 _VIEW = {view.name: view.code for view in ops.VIEWS}
 _GROUPED = frozenset((_VIEW["grouped_reduce_sum"], _VIEW["grouped_reduce_max"]))
-_FOLD_VIEWS = frozenset((_VIEW["linear"], _VIEW["row_mod"], _VIEW["row_broadcast"]))
+_FOLD_VIEWS = frozenset((_VIEW["linear"], _VIEW["row_mod"], _VIEW["row_broadcast"], _VIEW["strided"]))
 _FOLD_MATMUL_VIEWS = _FOLD_VIEWS | {_VIEW["batch_mod"], _VIEW["batch_col"]}
 
 
@@ -97,6 +97,9 @@ def _rule_fold_parts(spec: ExprSpec, fold: Fold) -> None:
         _below(19, "fold matmul b_input", fold.matmul.b_input, len(spec.views))
         _require(19, fold.matmul.batch > 0, "expected a fold matmul batch above 0, got 0")
         _at_most(19, "as fold matmul k", fold.matmul.k, _LIMITS["fold_matmul_k"])
+        for slot, trans in ((fold.matmul.a_input, fold.matmul.trans_a), (fold.matmul.b_input, fold.matmul.trans_b)):
+            _require(19, not trans or spec.views[slot].kind != _VIEW["strided"],
+                     f"the strided operand in input {slot} is transposed; its strides say all")
     _require(20, not fold.tri_skip or fold.matmul is not None, "tri_skip needs a fold matmul")
     if fold.vecacc is not None:
         _require(21, fold.vecacc.vec_state == 0, f"expected vec_state 0, got {fold.vecacc.vec_state}")

@@ -16,7 +16,7 @@ from nnk.expr.meta import FOLD_COLUMNS, FOLD_ROWS, FOLD_STEP, KernelMeta
 from nnk.expr.spec import ExprSpec, Instr, Operand
 from nnk.generator import fold_blocks as blocks
 from nnk.generator.fold_values import REGISTER_KINDS, FoldValues
-from nnk.generator.glsl import _Emitter
+from nnk.generator.glsl import _Emitter, _strided_row
 
 __all__ = ["emit_fold"]
 
@@ -69,7 +69,27 @@ class _FoldEmitter(_Emitter):
     def quad_slots(self) -> list[int]:
         """Return the input slots that are read four elements at a time."""
         matmul = self.fold.matmul
-        return [matmul.b_input] if matmul is not None and matmul.trans_b else []
+        return [matmul.b_input] if matmul is not None and (matmul.trans_b or self.is_strided(matmul.b_input)) else []
+
+    def is_strided(self, slot: int) -> bool:
+        """Say whether the slot is read through a strided view."""
+        return _VIEW[self.spec.views[slot].kind] == "strided"
+
+    def strides(self, slot: int) -> tuple[str, str]:
+        """Return the words of a strided view that hold the stride of a batch's rows and that of columns."""
+        word = self.meta.view_param_offsets[slot] + 2 * self.spec.views[slot].param
+        return f"W({word - 1})", f"W({word})"
+
+    def first(self, slot: int, rows: str) -> str:
+        """Return the address of column 0 of the batch's first row, of a strided view with ``rows`` rows a batch."""
+        return _strided_row(self.meta.view_param_offsets[slot], self.spec.views[slot].param, f"batch*{rows}")
+
+    def address(self, slot: int, row: str = "row") -> str:
+        """Return the element index that the body reads: the rows of a batch are one stride apart."""
+        if not self.is_strided(slot):
+            return super().address(slot, row)
+        row_stride, column_stride = self.strides(slot)
+        return f"first{slot}+batch_row*{row_stride}+col*{column_stride}"
 
     def slot_of(self, number: int) -> int:
         """Return the place of a row value that other threads read."""
@@ -219,6 +239,17 @@ class _FoldEmitter(_Emitter):
 
     # ---------------------------------------------------------------------------------- matmul and vectors
 
+    def operand_base(self, name: str, slot: int, rows: str) -> str:
+        """Return the definition of where operand ``name`` begins for a batch, and of the strides of a strided one.
+
+        ``rows``: how many rows its strided view has a batch. Those of the key are its values of k.
+        """
+        if self.is_strided(slot):
+            row_stride, column_stride = self.strides(slot)
+            return f"uint {name}_base={self.first(slot, rows)}, {name}_row={row_stride}, {name}_column={column_stride};"
+        sizes = {"query": "height*depth", "key": "cols*depth", "vector": "cols*out_cols"}
+        return f"uint {name}_base=({self.block_number(slot)})*{sizes[name]};"
+
     def block_number(self, slot: int) -> str:
         """Return the block of an operand that a batch reads."""
         name = _VIEW[self.spec.views[slot].kind]
@@ -232,18 +263,23 @@ class _FoldEmitter(_Emitter):
         assert matmul is not None
         pads = {"pad_a": _hex(numerics.MATMUL_PAD_A_BITS), "pad_b": _hex(numerics.MATMUL_PAD_B_BITS)}
         key = matmul.b_input
-        if matmul.trans_b:
-            fetch = blocks.FETCH_ROWS.substitute(quads=FOLD_STEP // 4, pad_b=pads["pad_b"],
-                                                 quad=self.storage.quad(key, "at/4u"), load=self.element(key, "at+i"))
+        if matmul.trans_b or self.is_strided(key):
+            at, adjacent, load = "key_base+(k0+j)*depth+y", "", "at+i"
+            if self.is_strided(key):
+                at, adjacent, load = "key_base+(k0+j)*key_column+y*key_row", "&&key_row==1u", "at+i*key_row"
+            fetch = blocks.FETCH_ROWS.substitute(quads=FOLD_STEP // 4, pad_b=pads["pad_b"], at=at, adjacent=adjacent,
+                                                 quad=self.storage.quad(key, "at/4u"), load=self.element(key, load))
         else:
             fetch = blocks.FETCH_COLUMNS.substitute(step=FOLD_STEP, pad_b=pads["pad_b"],
                                                     load=self.element(key, "key_base+(k1+n)*cols+k0+j"))
-        if matmul.trans_a:
+        by_strides = self.is_strided(matmul.a_input)
+        if matmul.trans_a and not by_strides:
             place = {"query_k": f"t/{FOLD_ROWS}u", "query_row": f"t%{FOLD_ROWS}u"}
             query = self.element(matmul.a_input, "query_base+(k1+y)*height+m0+r")
         else:
             place = {"query_k": f"t%{FOLD_STEP}u", "query_row": f"t/{FOLD_STEP}u"}
-            query = self.element(matmul.a_input, "query_base+(m0+r)*depth+k1+y")
+            query = self.element(matmul.a_input, "query_base+(m0+r)*query_row+(k1+y)*query_column" if by_strides
+                                 else "query_base+(m0+r)*depth+k1+y")
         spread = [f"score[{n}]=acc{n // 4}.{'xyzw'[n % 4]};" for n in range(8)]
         return blocks.SCORES.substitute(
             identity=_SUM_IDENTITY, step=FOLD_STEP, query=query, fetch=fetch,
@@ -274,7 +310,8 @@ class _FoldEmitter(_Emitter):
         tri = self.fold.tri_skip
         span = "uint whole_items=m0<k0?0u:min(width,m0+1u-k0), items_end=min(width,m0+live-k0);" if tri else \
             "uint whole_items=width;"
-        vector = self.element(vecacc.b_input, "vector_base+(k0+item)*out_cols+d")
+        vector = self.element(vecacc.b_input, "vector_base+(k0+item)*vector_row+d*vector_column"
+                              if self.is_strided(vecacc.b_input) else "vector_base+(k0+item)*out_cols+d")
         edge = blocks.EDGE.substitute(vector=vector).rstrip() if tri else ""
         return text + blocks.ACCUMULATE.substitute(scale=_indent([*scale, span], 4), vector=vector,
                                                    edge=edge).rstrip()
@@ -287,10 +324,13 @@ class _FoldEmitter(_Emitter):
         # Or-ed with a zero that the driver does not know: a literal zero must not meet an operation (R2b).
         lines = ["float " + ", ".join(f"s{n}=U2F({_hex(bits)}|nought)" for n, bits in enumerate(fold.init_bits)) + ";"]
         if fold.matmul is not None:
-            lines += [f"uint query_base=({self.block_number(fold.matmul.a_input)})*height*depth;",
-                      f"uint key_base=({self.block_number(fold.matmul.b_input)})*cols*depth;"]
+            lines += [self.operand_base("query", fold.matmul.a_input, "height"),
+                      self.operand_base("key", fold.matmul.b_input, "depth")]
+        read = {operand.idx for n in self.body.live for operand in self.used(self.body.values[n].instr)
+                if _KIND[operand.kind] == "input"}
+        lines += [f"uint first{slot}={self.first(slot, 'height')};" for slot in sorted(read) if self.is_strided(slot)]
         if fold.vecacc is not None:
-            lines += [f"uint vector_base=({self.block_number(fold.vecacc.b_input)})*cols*out_cols;",
+            lines += [self.operand_base("vector", fold.vecacc.b_input, "cols"),
                       f"uint d0=chunk*{FOLD_COLUMNS}u, span=min(out_cols-d0,{FOLD_COLUMNS}u);",
                       "uint across=span<=64u?64u:span<=128u?128u:256u, quad=t/across, quad_step=256u/across;",
                       "uint d=min(d0+t%across,out_cols-1u);",

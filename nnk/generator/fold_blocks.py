@@ -42,12 +42,12 @@ shared vec4 queries[${step}*4];
 #define KEY(k) items[(k)*${quads}u+j/4u][j%4u]
 """)
 
-#: A key operand stored (items, k): four values of k at a time where addresses allow it.
+#: A key operand stored (items, k), or by strides: four values of k at a time where addresses allow it.
 FETCH_ROWS = Template("""\
         for(uint n=side;n<${quads}u;n+=2u){
-          uint y=k1+n*4u, whole=j<width&&y<depth?min(depth-y,4u):0u, at=key_base+(k0+j)*depth+y;
+          uint y=k1+n*4u, whole=j<width&&y<depth?min(depth-y,4u):0u, at=${at};
           uvec4 v=uvec4(${pad_b});
-          if(whole==4u&&(at&3u)==0u){
+          if(whole==4u&&(at&3u)==0u${adjacent}){
             v=${quad};
           } else {
             for(uint i=0u;i<whole;i++) v[i]=${load};

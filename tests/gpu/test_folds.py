@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import random
 from typing import Any
 
@@ -26,7 +27,14 @@ from nnk.expr.meta import (
 )
 from nnk.generator.compile import compile_kernel
 from tests import folds, half_storage
-from tests.fold_strategies import attention_case, fold_cases, half_fold_cases, launch_of, random_attention
+from tests.fold_strategies import (
+    attention_case,
+    fold_cases,
+    half_fold_cases,
+    laid_out,
+    launch_of,
+    random_attention,
+)
 from tests.oracle.attention import attention
 from tests.oracle.evaluate import evaluate
 from tests.oracle.tensors import bits_of
@@ -119,6 +127,14 @@ CALLS: dict[str, Any] = {
     "mask": lambda a: nnk.attention(a(2, 2, 17, 8), a(2, 2, 33, 8), a(2, 2, 33, 8), a(17, 33)),
     "padding": lambda a: nnk.attention(a(2, 2, 17, 8), a(2, 2, 33, 8), a(2, 2, 33, 8), a(2, 1, 1, 33)),
     "heads": lambda a: nnk.attention(a(2, 17, 8), a(2, 33, 8), a(2, 33, 8), a(2, 17, 33)),
+    "parts of one projection": lambda a: nnk.attention(*(a(2, 20, 3, 4, 9)[:, :, part].transpose(0, 2, 1, 3)
+                                                         for part in range(3)), "causal"),
+    "halves in a cache": lambda a: nnk.attention(a(2, 20, 4, 8).astype("float16").eval().transpose(0, 2, 1, 3), *(
+        a(2, 40, 2, 8).astype("float16").eval().transpose(0, 2, 1, 3)[:, :, 1:34] for _ in range(2))).astype("float16"),
+    "transposed keys and masks": lambda a: nnk.attention(
+        a(2, 17, 12), a(2, 12, 150).swapaxes(-1, -2), a(2, 9, 150).swapaxes(-1, -2), a(150, 17, 2).transpose(2, 1, 0)),
+    "documents of a batch": lambda a: nnk.attention(a(2, 3, 40, 8), a(2, 3, 40, 8), a(2, 3, 40, 8), a(2, 1, 1, 40) < 1,
+                                                    np.arange(80).reshape(2, 40) // 30),
     "halves": lambda a: nnk.attention(*(a(2, 2, 35, 9).astype(dtype).eval() for dtype in ("float16", "bfloat16",
                                                                                           "float16"))),
     "stored halves": lambda a: nnk.attention(a(3, 130, 9).astype("bfloat16").eval(), a(3, 140, 9), a(3, 140, 7),
@@ -148,8 +164,10 @@ def test_calls_give_equal_bits(name: str, special: bool, vulkan: Any, cpu: Any) 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture],
           max_examples=max(12, settings.default.max_examples // 8))
 def test_random_calls_give_the_bits_of_the_oracle(vulkan: Any, seed: int) -> None:
-    arrays, options = random_attention(random.Random(seed))
-    got = nnk.attention(*map(vulkan.array, arrays), **options).numpy()
+    rand = random.Random(seed)
+    arrays, options = random_attention(rand)
+    place = functools.partial(laid_out, rand, vulkan) if rand.randrange(2) else vulkan.array
+    got = nnk.attention(*map(place, arrays), **options).numpy()
     assert np.array_equal(got.view(np.uint32), bits_of(attention(*arrays, **options)))
 
 

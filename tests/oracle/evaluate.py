@@ -308,7 +308,12 @@ class _FoldRun:
         length, columns = self.launch.cols, self.launch.out_cols
         blocks = _block_of(self.spec, self.launch, b_input, self.grid.batch[self.rows, 0])
         for j in range(width):
-            at = (blocks * length + self.start + j)[:, None] * columns + np.arange(columns)
+            at = (blocks * length + self.start + j)[:, None]
+            if self.spec[2][b_input][0] == rules.STRIDED:
+                at = _strided_index(tuple(self.launch.view_params[b_input]), self.spec[2][b_input][2], at,
+                                    np.arange(columns)[None, :])
+            else:
+                at = at * columns + np.arange(columns)
             row = self.inputs[b_input][at]
             self.vector = add(self.vector, mul(np.broadcast_to(weights[:, j:j + 1], row.shape), row))
 
@@ -339,6 +344,13 @@ def _fold_scores(spec: Spec, launch: Any, inputs: list[Any], grid: _Grid) -> Flo
         number = np.array([batch])
         sides = []
         for slot, size, swapped in ((a_input, m, trans_a), (b_input, length, not trans_b)):
+            if spec[2][slot][0] == rules.STRIDED:
+                shape = (m, depth) if not sides else (depth, length)
+                grid_rows = batch * shape[0] + np.arange(shape[0], dtype=np.int64)[:, None]
+                at = _strided_index(tuple(launch.view_params[slot]), spec[2][slot][2], grid_rows,
+                                    np.arange(shape[1], dtype=np.int64)[None, :])
+                sides.append(inputs[slot][at] if not sides else inputs[slot][at].T)
+                continue
             block = int(_block_of(spec, launch, slot, number)[0])
             data = inputs[slot][block * size * depth:(block + 1) * size * depth]
             # Rows of m or length vectors of depth values, unless the operand is stored the other way round.

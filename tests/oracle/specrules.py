@@ -97,6 +97,8 @@ def _check_fold_sizes(spec: Spec) -> None:
     if matmul is not None:
         _require(matmul[0] < len(views) and matmul[1] < len(views) and matmul[5] > 0 and matmul[4] <= 1024,
                  19, "fold matmul")
+        for slot, transposed in ((matmul[0], matmul[2]), (matmul[1], matmul[3])):
+            _require(not transposed or views[slot][0] != STRIDED, 19, "transposed strided operand")
     _require(not tri_skip or matmul is not None, 20, "tri_skip")
     if vecacc is not None:
         vec_state, weight_reg, b_input, scale_reg, _has_scale = vecacc
@@ -110,7 +112,7 @@ def _check_fold_sizes(spec: Spec) -> None:
 
 def _check_body(spec: Spec) -> None:
     num_regs, _instrs, views, consts, rparams, _top, fold, _extras = spec
-    allowed_views = [LINEAR, ROW_MOD, ROW_BROADCAST]
+    allowed_views = [LINEAR, ROW_MOD, ROW_BROADCAST, STRIDED]
     if fold[6] is not None:
         allowed_views += [BATCH_MOD, BATCH_COL]
     defined = set(range(fold[0]))

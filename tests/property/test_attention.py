@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import nnk
-from tests.fold_strategies import random_attention, stored_otherwise
+from tests.fold_strategies import laid_out, random_attention, stored_otherwise
 from tests.half_storage import BFLOAT16_SLOT, FLOAT16_SLOT, narrow
 from tests.oracle.attention import attention
 from tests.oracle.tensors import bits_of
@@ -36,19 +36,25 @@ def as_floats(value):
 @given(seed=st.integers(0, 2**64 - 1))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture],
           max_examples=max(20, settings.default.max_examples // 2))
-def test_other_dtypes_are_read_and_stored_as_they_are(cpu, seed):
-    """Halves, and masks of integers and bools: the bits of casting first, and of rounding last, in one kernel."""
+def test_operands_are_read_where_they_lie(cpu, seed):
+    """Halves, masks of integers and bools, any strides: the bits of packing and casting first, in one kernel."""
     rand = random.Random(seed)
     arrays, options = random_attention(rand)
-    stored_otherwise(rand, arrays, options)
-    tensors = {name: cpu.array(value) if isinstance(value, np.ndarray) else value for name, value in options.items()}
-    result = nnk.attention(*map(cpu.array, arrays), **tensors)
+    if rand.randrange(3):
+        stored_otherwise(rand, arrays, options)
+
+    def tensor(array):
+        return laid_out(rand, cpu, array) if array.ndim > 1 else cpu.array(array)
+
+    tensors = {name: tensor(value) if isinstance(value, np.ndarray) else value for name, value in options.items()}
+    result = nnk.attention(*map(tensor, arrays), **tensors)
     store = rand.choice((None, "float16", "bfloat16"))
     wanted = attention(*map(as_floats, arrays), **{name: as_floats(value) for name, value in options.items()})
     bits = bits_of(wanted)
     if store is not None:
         result = result.astype(store)
         bits = narrow(bits.view(np.float32), FLOAT16_SLOT if store == "float16" else BFLOAT16_SLOT)
+    assert len(cpu.schedule([result])[0].steps) == 1
     found = result.numpy()
     assert found.dtype == (store or np.float32)
     assert np.array_equal(found.view(bits.dtype), bits)

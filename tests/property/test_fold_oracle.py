@@ -254,9 +254,43 @@ def test_head_groups_of_a_fold():
     run_fold(words, [48, 24, *FOLD_SIZES[2:]], grouped)
     with pytest.raises(ShapeError, match="head-group ratio above 0"):
         run_fold([*words[:7], 0, *words[8:]], FOLD_SIZES, grouped)
-    with pytest.raises(UnsupportedOpError, match="linear or head_group view for input 2"):
+    with pytest.raises(UnsupportedOpError, match="linear, head_group or strided view for input 2"):
         run_fold(spec=ATTENTION._replace(views=(*ATTENTION.views[:2], ViewSpec(VIEW["col_broadcast"]),
                                                 *ATTENTION.views[3:])))
+
+
+@pytest.mark.parametrize("halves", [(0, 0), (1, 0), (0, 1)])
+@pytest.mark.parametrize("column", [0, 1, 2, -1])
+def test_strided_inputs_of_the_body(column, halves):
+    """Every row and item counts: the sums of 3 rows, block by block."""
+    case = element(rules.ROW_SUM, Instr(rules.ADD, 0, Operand(rules.REG, 0), Operand(rules.REDUCE, 1)))
+    words = (260, 1, 3, 0, 0, 7, column)
+    values = np.random.default_rng(2).standard_normal(540).astype(np.float32)
+    case = case._replace(spec=case.spec._replace(views=(ViewSpec(rules.STRIDED, 0, 3),)),
+                         launch=dataclasses.replace(case.launch, rows=3, view_params=(words,), halves=halves),
+                         inputs=[half_storage.widen(half_storage.narrow(values, 1 + halves[1]), 1 + halves[1])])
+    assert run(case).tolist() == expected(case).tolist()
+    assert len(set(run(case).tolist())) > 1
+
+
+@pytest.mark.parametrize("slot", [0, 1, 2, 4])
+def test_strided_views_of_a_fold(slot):
+    """The rows of a batch are the innermost dimension: 6 rows, 4 values of k, 6 items, 6 rows."""
+    rows, columns = ((6, 4), (4, 6), (6, 4), (), (6, 6))[slot]
+    spec = ATTENTION._replace(views=tuple(ViewSpec(VIEW["strided"], 0, 3) if index == slot else view
+                                          for index, view in enumerate(ATTENTION.views)))
+    spec = spec._replace(fold=spec.fold._replace(matmul=spec.fold.matmul._replace(trans_a=0, trans_b=0)))
+    at = 7 if slot < 3 else 8
+
+    def words(inner):
+        return [*FOLD_WORDS[:at], 0, 2, inner, 0, rows * columns, columns, 1, *FOLD_WORDS[at:]]
+
+    sizes = [2 * rows * columns if index == slot else size for index, size in enumerate(FOLD_SIZES)]
+    run_fold(words(rows), sizes, spec)
+    with pytest.raises(ShapeError, match=f"Input {slot}: expected the {rows} rows of a batch as the innermost"):
+        run_fold(words(1), sizes, spec)
+    with pytest.raises(ShapeError, match=f"Input {slot}"):
+        run_fold(words(rows), [size - (index == slot) for index, size in enumerate(sizes)], spec)
 
 
 @pytest.mark.parametrize(("change", "text"), [

@@ -242,6 +242,8 @@ int nnk_run_fold(nnk_run *run);
 uint32_t nnk_words_of_view(const nnk_raw_view *view);
 int nnk_layout_check(const nnk_spec *spec, nnk_fault *fault);
 
+/* Reads the words of a strided view and checks that it stays inside its buffer on a grid of rows and columns. */
+int nnk_check_strided(nnk_run *run, unsigned slot, uint64_t rows, uint64_t cols);
 /* Reads the words, checks that every access stays inside its buffer. */
 int nnk_run_check(nnk_run *run);
 /* The caller fills plan, words, in, out, threads and fault. */

@@ -42,7 +42,7 @@ static void read_strided(nnk_run *run, unsigned slot, uint64_t rows) {
     s->size[0] = (uint32_t)min64(outer, UINT32_MAX);
 }
 
-static int check_strided(nnk_run *run, unsigned slot, uint64_t rows, uint64_t cols) {
+int nnk_check_strided(nnk_run *run, unsigned slot, uint64_t rows, uint64_t cols) {
     read_strided(run, slot, rows);
     const nnk_strided *s = &run->strided[slot];
     if (rows == 0 || cols == 0) return NNK_OK;
@@ -127,7 +127,7 @@ static int check_view(nnk_run *run, unsigned slot) {
     const nnk_raw_view *view = &run->plan->spec.views[slot];
     const uint32_t *w = run->words + view->word;
     uint64_t rows = run->rows, cols = run->cols, batches = run->batch;
-    if (view->kind == NNK_VIEW_STRIDED) return check_strided(run, slot, rows, cols);
+    if (view->kind == NNK_VIEW_STRIDED) return nnk_check_strided(run, slot, rows, cols);
     if (rows == 0) return NNK_OK;
     if (view->kind == NNK_VIEW_ROW_BROADCAST) return need_input(run, slot, rows);
     if (cols == 0) return NNK_OK;
@@ -167,7 +167,7 @@ static int check_view(nnk_run *run, unsigned slot) {
 
 static int check_matmul_operand(nnk_run *run, unsigned slot, uint64_t rows, uint64_t cols) {
     const nnk_raw_view *view = &run->plan->spec.views[slot];
-    if (view->kind == NNK_VIEW_STRIDED) return check_strided(run, slot, mul(run->batch, rows), cols);
+    if (view->kind == NNK_VIEW_STRIDED) return nnk_check_strided(run, slot, mul(run->batch, rows), cols);
     uint64_t blocks = run->batch;
     if (view->kind == NNK_VIEW_HEAD_GROUP) {
         if (run->words[view->word] == 0) return zero_param(run, slot);

@@ -43,6 +43,7 @@ typedef struct {
     float *elem[NNK_MAX_REGS], *row[NNK_MAX_REGS]; /* body registers: tile x BLOCK values, tile values */
     float *line[3], *row_line[3];                  /* inputs that are read by a copy: a block's values, rows' values */
     float *wide;                                   /* rows of an operand that are read by a copy */
+    int64_t first[NNK_MAX_INPUTS];                 /* strided inputs of the body: column 0 of the batch's first row */
     fold_operand query, key, value;
     float *score, *vector, *packed_a, *packed_w, *packed_b, *splat, *row_number, *col_number, *out_number;
     float *final[NNK_MAX_REGS];                    /* finalize registers: a row of output columns */
@@ -79,10 +80,25 @@ static bool is_copied(const nnk_run *run, const fold_operand *op, bool whole_row
     return !nnk_is_word(run->in_type[op->slot]) || (whole_rows && op->col != 1);
 }
 
+/* Column 0 of a row of a strided view. */
+static int64_t strided_at(const nnk_strided *view, uint64_t row) {
+    nnk_odometer od;
+    nnk_odometer_set(&od, view, row);
+    return od.base;
+}
+
+/* The innermost row dimension of a strided view has the rows of one batch: they are one stride apart. */
+static int64_t row_stride(const nnk_strided *view) { return view->stride[view->n - 1]; }
+
 /* Where an operand of `rows` rows of `cols` values a batch lies; swapped: it is stored column by column. */
 static fold_operand operand_of(const nnk_run *run, unsigned slot, uint64_t batch, uint64_t rows, uint64_t cols,
                                bool swapped) {
     const nnk_raw_view *view = &run->plan->spec.views[slot];
+    if (view->kind == NNK_VIEW_STRIDED) {
+        const nnk_strided *s = &run->strided[slot];
+        int64_t base = rows && cols ? strided_at(s, batch * rows) : 0;
+        return (fold_operand){.slot = slot, .base = base, .row = row_stride(s), .col = s->col_stride};
+    }
     if (view->kind == NNK_VIEW_HEAD_GROUP) batch /= run->words[view->word];
     return (fold_operand){.slot = slot, .base = (int64_t)(batch * rows * cols), .row = swapped ? 1 : (int64_t)cols,
                           .col = swapped ? (int64_t)rows : 1};
@@ -91,11 +107,19 @@ static fold_operand operand_of(const nnk_run *run, unsigned slot, uint64_t batch
 static void find_operands(fold_context *ctx, uint64_t batch) {
     const nnk_run *run = ctx->run;
     const nnk_fold *f = &run->plan->spec.fold;
+    const nnk_fold_plan *p = &run->plan->fold;
     if (f->has_matmul) {
         ctx->query = operand_of(run, f->a_input, batch, run->m, run->k, f->trans_a);
-        ctx->key = operand_of(run, f->b_input, batch, run->cols, run->k, !f->trans_b);
+        fold_operand key = operand_of(run, f->b_input, batch, run->k, run->cols, f->trans_b);
+        ctx->key = (fold_operand){.slot = key.slot, .base = key.base, .row = key.col, .col = key.row};
     }
     if (f->has_vecacc) ctx->value = operand_of(run, f->v_input, batch, run->cols, run->out_cols, false);
+    for (unsigned n = 0; n < f->n_body; n++)
+        for (unsigned i = 0; i < p->body[n].arity; i++) {
+            unsigned slot = p->body[n].index[i];
+            if (p->body[n].from[i] == NNK_FROM_INPUT && run->plan->spec.views[slot].kind == NNK_VIEW_STRIDED)
+                ctx->first[slot] = strided_at(&run->strided[slot], batch * run->m);
+        }
 }
 
 /* Most words of an operand that are copied at a time. */
@@ -229,6 +253,11 @@ static const float *elem_operand(const fold_context *ctx, const nnk_fold_step *s
     if (view->kind == NNK_VIEW_ROW_MOD) row %= run->words[view->word];
     uint64_t first = view->kind == NNK_VIEW_BATCH_COL ? ctx->batch * run->words[view->word] : row * run->cols;
     int64_t at = (int64_t)(first + ctx->k0), apart = 1;
+    if (view->kind == NNK_VIEW_STRIDED) {
+        const nnk_strided *s = &run->strided[index];
+        apart = s->col_stride;
+        at = ctx->first[index] + (int64_t)(ctx->i0 + r) * row_stride(s) + (int64_t)ctx->k0 * apart;
+    }
     if (apart == 1 && nnk_is_word(run->in_type[index])) return nnk_in(run, index) + at;
     load_line(run, index, at, apart, ctx->line[i], ctx->width);
     return ctx->line[i];

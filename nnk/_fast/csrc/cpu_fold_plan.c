@@ -18,7 +18,8 @@ typedef struct {
 
 static bool is_fold_view(unsigned kind, bool has_matmul) {
     if (kind == NNK_VIEW_BATCH_MOD || kind == NNK_VIEW_BATCH_COL) return has_matmul;
-    return kind == NNK_VIEW_LINEAR || kind == NNK_VIEW_ROW_MOD || kind == NNK_VIEW_ROW_BROADCAST;
+    return kind == NNK_VIEW_LINEAR || kind == NNK_VIEW_ROW_MOD || kind == NNK_VIEW_ROW_BROADCAST ||
+           kind == NNK_VIEW_STRIDED;
 }
 
 static int no_slot(const builder *b, unsigned n, const char *what, unsigned idx) {
@@ -184,8 +185,18 @@ static int read_head(nnk_run *run) {
     return NNK_OK;
 }
 
+/* A strided view on rows of all batches: the rows of one are its innermost dimension, so that a kernel can step. */
+static int check_strided(nnk_run *run, unsigned slot, uint64_t batch_rows, uint64_t cols) {
+    if (nnk_check_strided(run, slot, mul(run->batch, batch_rows), cols)) return run->fault->kind;
+    const nnk_strided *s = &run->strided[slot];
+    if (batch_rows == 0 || cols == 0 || s->size[s->n - 1] == batch_rows) return NNK_OK;
+    return nnk_fail(run->fault, NNK_EXTENT, "Input %u: expected the %" PRIu64 " rows of a batch as the innermost row "
+                    "dimension of its strided view, got %u", slot, batch_rows, s->size[s->n - 1]);
+}
+
 static int check_input(nnk_run *run, unsigned slot) {
     const nnk_raw_view *view = &run->plan->spec.views[slot];
+    if (view->kind == NNK_VIEW_STRIDED) return check_strided(run, slot, run->m, run->cols);
     uint32_t word = run->words[view->word];
     if ((view->kind == NNK_VIEW_ROW_MOD || view->kind == NNK_VIEW_BATCH_MOD) && word == 0)
         return nnk_fail(run->fault, NNK_EXTENT, "Input %u: expected a view parameter above 0, got 0", slot);
@@ -198,19 +209,20 @@ static int check_input(nnk_run *run, unsigned slot) {
     }
 }
 
-/* An operand of the matmul or the vectors: one block of `size` elements a batch, or a group of batches. */
-static int check_blocks(nnk_run *run, unsigned slot, uint64_t size) {
+/* An operand of the matmul or the vectors: one block of rows and columns a batch, or a group of batches. */
+static int check_blocks(nnk_run *run, unsigned slot, uint64_t rows, uint64_t cols) {
     const nnk_raw_view *view = &run->plan->spec.views[slot];
     uint64_t blocks = run->batch;
+    if (view->kind == NNK_VIEW_STRIDED) return check_strided(run, slot, rows, cols);
     if (view->kind == NNK_VIEW_HEAD_GROUP) {
         if (run->words[view->word] == 0)
             return nnk_fail(run->fault, NNK_EXTENT, "Input %u: expected a head-group ratio above 0, got 0", slot);
         blocks = (run->batch - 1) / run->words[view->word] + 1;
     } else if (view->kind != NNK_VIEW_LINEAR) {
-        return nnk_fail(run->fault, NNK_UNSUPPORTED, "Expected a linear or head_group view for input %u of a fold, got "
-                        "view %u", slot, view->kind);
+        return nnk_fail(run->fault, NNK_UNSUPPORTED, "Expected a linear, head_group or strided view for input %u of a "
+                        "fold, got view %u", slot, view->kind);
     }
-    return need(run, slot, mul(blocks, size));
+    return need(run, slot, mul(blocks, mul(rows, cols)));
 }
 
 static int check_overlap(nnk_run *run) {
@@ -236,9 +248,9 @@ int nnk_fold_check(nnk_run *run) {
     for (unsigned n = 0; n < f->n_body; n++)
         for (unsigned i = 0; i < p->body[n].arity; i++)
             if (p->body[n].from[i] == NNK_FROM_INPUT && check_input(run, p->body[n].index[i])) return run->fault->kind;
-    if (f->has_matmul && (check_blocks(run, f->a_input, mul(run->m, run->k)) ||
-                          check_blocks(run, f->b_input, mul(run->cols, run->k))))
+    if (f->has_matmul && (check_blocks(run, f->a_input, run->m, run->k) ||
+                          check_blocks(run, f->b_input, run->k, run->cols)))
         return run->fault->kind;
-    if (f->has_vecacc && check_blocks(run, f->v_input, mul(run->cols, run->out_cols))) return run->fault->kind;
+    if (f->has_vecacc && check_blocks(run, f->v_input, run->cols, run->out_cols)) return run->fault->kind;
     return NNK_OK;
 }

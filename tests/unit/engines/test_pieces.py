@@ -192,6 +192,32 @@ def test_random_kernels_in_pieces(form, cpu):
     assert launches > 5 * cut
 
 
+@pytest.mark.parametrize("operand", ["keys", "vectors", "mask"])
+def test_folds_over_strides_in_pieces(operand, cpu, rng):
+    """Three times two heads whose axes are swapped in memory: a part has whole rows of heads, or lies in one."""
+    queries = rng.standard_normal((3, 2, 50, 8)).astype(np.float32)
+    heads = rng.standard_normal((2, 3, 5, 8)).astype(np.float32)
+    mask = rng.standard_normal((2, 3, 1, 5)).astype(np.float32)
+
+    def build(engine):
+        q, swapped = engine.array(queries), engine.array(heads).swapaxes(0, 1)
+        packed = engine.array(heads.swapaxes(0, 1))
+        bias = engine.array(mask).swapaxes(0, 1) if operand == "mask" else None
+        return nnk.attention(q, swapped if operand == "keys" else packed, swapped if operand == "vectors" else packed,
+                             bias)
+
+    whole = build(cpu).numpy()
+    counts = set()
+    for nbytes in range(1000, 9600, 400):
+        engine = CpuEngine()
+        engine.limits = Limits("small", nbytes, 4)
+        (step,) = engine.schedule([build(engine)])[0].steps
+        assert "strided" in {VIEW[view.kind] for view in step.spec.views}
+        counts.add(len(step.pieces))
+        assert build(engine).numpy().tobytes() == whole.tobytes()
+    assert len(counts) > 3
+
+
 @given(programs(max_calls=8), st.sampled_from((256, 1024, 4096)), st.sampled_from((60, 1000, 10**9)),
        st.sampled_from((4, 64)), st.sampled_from((4, 6, 18)))
 @settings(max_examples=settings.default.max_examples * 2)

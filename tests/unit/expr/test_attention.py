@@ -1,9 +1,12 @@
 """nnk.attention: its values against float64, its bits against the oracle, one kernel a kind, and its errors."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 import nnk
+from nnk.engines.cpu import CpuEngine
 from nnk.errors import DTypeError, ExprError, LimitError, ShapeError
 from nnk.expr.key import spec_key
 from tests.oracle import attention as oracle
@@ -91,7 +94,6 @@ def test_long_rows_stay_near_float64(cpu):
 
 
 def test_threads_change_no_bit():
-    from nnk.engines.cpu import CpuEngine
     q, k, v = normal(3, 100, 16), normal(3, 200, 16, seed=1), normal(3, 200, 16, seed=2)
     results = []
     for threads in (1, 2, 3, 7):
@@ -109,7 +111,7 @@ def test_leading_axes_broadcast(cpu):
 
 
 def test_views_and_lazy_operands(cpu):
-    """Operands that lie otherwise in memory are copied first; what follows is a kernel of its own."""
+    """Operands are read where they lie; what comes before and what follows are kernels of their own."""
     x = cpu.array(normal(2, 9, 3, 4))
     heads = x.transpose(0, 2, 1, 3)
     result = nnk.attention(heads * 2, heads, heads) + 1
@@ -194,6 +196,67 @@ def test_a_cast_to_halves_is_the_store_of_the_fold(cpu):
     nnk.eval(half, more)
     assert half.numpy().tobytes() == plain.astype(np.float16).tobytes()
     assert more.numpy().tobytes() == (plain.astype(np.float16).astype(np.float32) + 1).tobytes()
+
+
+def packed(cpu, tensor):
+    return cpu.array(tensor.numpy())
+
+
+def test_strided_operands_and_broadcast_masks_need_no_copy(cpu):
+    """The layouts that people have: heads behind tokens, parts of one projection, a cache that is longer than that."""
+    qkv = cpu.array(normal(2, 9, 3, 4, 8))
+    q, k, v = (qkv[:, :, part].transpose(0, 2, 1, 3) for part in range(3))
+    cache = cpu.array(normal(2, 4, 30, 8, seed=5))
+    wide = cpu.array(normal(30, 40, seed=6))
+    shared = cpu.array(normal(2, 9, 2, 8, seed=7)).transpose(0, 2, 1, 3)
+    documents = np.array([[0, 0, 0, 1, 1, 1, 1, 2, 2], [0, 1, 1, 1, 1, 1, 1, 1, 1]])
+    slopes = cpu.array(np.float32([0.5, 0.25, 0.125, 0.0625]))
+
+    def calls(of):
+        return {"heads": nnk.attention(of(q), of(k), of(v)),
+                "causal": nnk.attention(of(q), of(k), of(v), "causal", alibi=slopes).astype("float16"),
+                "transposed keys": nnk.attention(of(q), of(k.swapaxes(-1, -2).swapaxes(-1, -2)), of(v)),
+                "cache": nnk.attention(of(q), of(cache[:, :, 3:21]), of(cache[:, :, 3:21, ::-1])),
+                "prefix": nnk.attention(of(q[0, 0]), of(cache[0, 0, :7]), of(cache[0, 0, :7])),
+                "sizes": nnk.attention(of(q), of(k), of(qkv[:, :, 2, :, :3].transpose(0, 2, 1, 3))),
+                "grouped": nnk.attention(of(q), of(shared), of(shared)),
+                "one for all": nnk.attention(of(q), of(shared[:1, :1]), of(shared[:1, :1])),
+                "padding": nnk.attention(of(q), of(k), of(v), np.arange(9) < np.array([4, 9])[:, None, None, None]),
+                "mask": nnk.attention(of(q), of(k), of(v), wide[2:11, 5:14]),
+                "line": nnk.attention(of(q), of(k), of(v), wide[2:3, 5:14]),
+                "masks": nnk.attention(of(q), of(k), of(v), normal(2, 1, 9, 9)),
+                "masks of heads": nnk.attention(of(q), of(k), of(v), normal(4, 9, 9) > 0),
+                "documents": nnk.attention(of(q), of(k), of(v), "causal", documents),
+                "more documents": nnk.attention(of(q), of(k), of(v), None, documents[1], slopes)}
+
+    found, wanted = calls(lambda tensor: tensor), calls(lambda tensor: packed(cpu, tensor))
+    for name, tensor in found.items():
+        assert [form for form, _, _ in kernels(cpu, tensor)] == ["fold_matmul"], name
+        assert tensor.numpy().tobytes() == wanted[name].numpy().tobytes(), name
+
+
+def test_one_kernel_for_all_sizes_of_a_layout(cpu):
+    """Offsets, sizes and strides are data of a launch, a head or a token alone is no special case."""
+    def key(batch, tokens, heads, size):
+        q, k, v = (cpu.array(normal(batch, tokens, 3, heads, size))[:, :, part].transpose(0, 2, 1, 3)
+                   for part in range(3))
+        (step,) = cpu.schedule([nnk.attention(q, k, v)])[0].steps
+        return step.key
+
+    assert len({key(2, 9, 4, 8), key(1, 9, 4, 8), key(3, 1, 2, 16), key(2, 5, 1, 4)}) == 1
+    x = cpu.array(normal(9, 4))
+    assert nnk.attention(x, x, x).astype("float32").numpy().shape == (9, 4)
+
+
+def test_operands_in_buffers_beyond_a_kernel_are_copied(cpu):
+    engine = CpuEngine()
+    engine.limits = dataclasses.replace(engine.limits, buffer_bytes=3000)
+    x = normal(3, 9, 4, 8)
+    q, k, v = (engine.array(x)[part].transpose(1, 0, 2) for part in range(3))
+    steps = engine.schedule([nnk.attention(q, k, v)])[0].steps
+    assert [step.meta.form for step in steps] == ["elementwise"] * 3 + ["fold_matmul"]
+    same = nnk.attention(*(cpu.array(part).transpose(1, 0, 2) for part in x))
+    assert nnk.attention(q, k, v).numpy().tobytes() == same.numpy().tobytes()
 
 
 def test_masked_rows_and_empty_axes(cpu):

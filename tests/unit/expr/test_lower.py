@@ -84,7 +84,7 @@ def test_seven_row_axes_fit_and_the_view_has_rank_7(make):
     assert step_of(y + 1.0).spec.views[0].param == 7
     assert np.array_equal((y + 1.0).numpy(), y.numpy() + np.float32(1))
     with pytest.raises(UnsupportedOpError, match="at most 7 row axes through one view, got 8"):
-        rules._strided(0, [(2, 1)] * 8, 1)
+        rules.strided_view(0, [(2, 1)] * 8, 1)
 
 
 def test_batch_size_changes_no_view(make):

@@ -95,6 +95,22 @@ def test_key_operands_of_both_storages():
     assert "query_base+(m0+r)*depth" in source
 
 
+def test_strided_operands_and_inputs(tmp_path):
+    """A batch's first address is found once a group of rows; from there on every step is one stride."""
+    plain = folds.attention(16, 2, 40, "causal_doc", True)
+    matmul = plain.fold.matmul._replace(trans_a=0, trans_b=0)
+    views = [ViewSpec(VIEW["strided"], 0, rank) for rank in (3, 7, 3)]
+    spec = plain._replace(views=(*views, plain.views[3], ViewSpec(VIEW["strided"], 0, 7), plain.views[5]),
+                          fold=plain.fold._replace(matmul=matmul))
+    source = check(spec, tmp_path)
+    for text in ("query_base+(m0+r)*query_row+(k1+y)*query_column", "key_base+(k0+j)*key_column+y*key_row",
+                 "vector_base+(k0+item)*vector_row+d*vector_column", "first4+batch_row*W(", "uint first4=W("):
+        assert source.count(text) == 1 + (text.startswith("vector_base")), text
+    blocks = source[source.index("for(uint k0=0u;"):]
+    assert "%W(" not in blocks.replace("batch%W(", "")
+    assert "quad1(at/4u)" in check(spec, tmp_path, DISPATCH_SIGNATURE)
+
+
 def test_head_groups_divide_the_batch():
     plain = folds.attention(16, 4, 40)
     grouped = plain._replace(views=(plain.views[0], ViewSpec(VIEW["head_group"], 0, 2), plain.views[2]))

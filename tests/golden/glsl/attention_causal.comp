@@ -8,7 +8,7 @@ layout(std430,set=0,binding=4) readonly buffer B4{uint d[];} b4;
 layout(std430,set=0,binding=5) readonly buffer B5{uint d[];} b5;
 layout(std430,set=0,binding=6) writeonly buffer O0{uint d[];} o0;
 layout(std430,set=0,binding=1) readonly buffer C1{uvec4 d[];} c1;
-layout(push_constant) uniform P{uint words[13];};
+layout(push_constant) uniform P{uint words[26];};
 #define W(n) words[n]
 #define FN
 #define F2U floatBitsToUint
@@ -169,6 +169,8 @@ void main(){
     float s0=U2F(0xff800000u|nought), s1=U2F(0x00000000u|nought);
     uint query_base=(batch)*height*depth;
     uint key_base=(batch/W(7))*cols*depth;
+    uint first4=W(10)+(batch*height)%W(12)*W(15)+((batch*height)/W(12))%W(11)*W(14)+(((batch*height)/W(12))/W(11))*W(13);
+    uint first5=W(17)+(batch*height)%W(19)*W(22)+((batch*height)/W(19))%W(18)*W(21)+(((batch*height)/W(19))/W(18))*W(20);
     uint vector_base=(batch/W(8))*cols*out_cols;
     uint d0=chunk*256u, span=min(out_cols-d0,256u);
     uint across=span<=64u?64u:span<=128u?128u:256u, quad=t/across, quad_step=256u/across;
@@ -214,16 +216,16 @@ void main(){
         if(r<live){
           uint batch_row=m0+r, row=batch*height+batch_row, col=min(k0+j,cols-1u), i=row*cols+col;
           float x3=U2F(b3.d[batch%W(9)]);
-          float x4=U2F(b4.d[row]);
-          float x5=U2F(b5.d[batch*W(10)+col]);
-          float v0=(score[e])*(U2F(W(12)));
+          float x4=U2F(b4.d[first4+batch_row*W(15)+col*W(16)]);
+          float x5=U2F(b5.d[first5+batch_row*W(22)+col*W(23)]);
+          float v0=(score[e])*(U2F(W(25)));
           float v1=(FLT(INT(col)))-(FLT(INT(batch_row)));
           float v2=(x3)*(v1);
           float v3=(v0)+(v2);
           float v4=U2F(nn_eq(F2U(x4),F2U(x5))^0x3f800000u);
-          float v5=U2F(SEL((F2U(v4)&0x7fffffffu)!=0u,F2U(U2F(W(11))),F2U(v3)));
+          float v5=U2F(SEL((F2U(v4)&0x7fffffffu)!=0u,F2U(U2F(W(24))),F2U(v3)));
           float v6=U2F(nn_lt(F2U(FLT(INT(batch_row))),F2U(FLT(INT(col)))));
-          float v7=U2F(SEL((F2U(v6)&0x7fffffffu)!=0u,F2U(U2F(W(11))),F2U(v5)));
+          float v7=U2F(SEL((F2U(v6)&0x7fffffffu)!=0u,F2U(U2F(W(24))),F2U(v5)));
           kept7[e]=v7;
           items[j*5u+r/4u][r%4u]=U2F(j<width&&k0+j<=batch_row?F2U(v7):0xff7fffffu);
         }
