@@ -42,6 +42,7 @@ from nnk.expr.meta import (
 from nnk.expr.spec import ExprSpec
 from nnk.expr.spec_rules import validate
 from nnk.generator.compile import compile_kernel
+from nnk.generator.soft import SOFT_VARIANTS
 from nnk.numerics import VARIANTS
 from tests import fitting, fold_fitting, fuzz_coverage, half_storage, strategies, typed_folds, typed_programs
 from tests.oracle import evaluate
@@ -161,6 +162,11 @@ def _meta(case: Case) -> KernelMeta:
     return kernel_meta_of(case.spec, _prec_sig(case), _slots(case))
 
 
+def _variant() -> str:
+    """The variant of the code for the tier that the settings force."""
+    return VARIANTS.get(config.get("tier"), "")
+
+
 def _prec_sig(case: Case) -> int:
     return DISPATCH_SIGNATURE if any(case.launch.halves) else 0
 
@@ -235,8 +241,7 @@ class Fuzzer:
 
     def build(self, case: Case) -> Any:
         """The built kernel of a case with a canonical spec."""
-        module = compile_kernel(case.spec, "fuzz", _prec_sig(case), VARIANTS.get(config.get("tier"), ""),
-                                _slots(case))
+        module = compile_kernel(case.spec, "fuzz", _prec_sig(case), _variant(), _slots(case))
         if self.spirv_val:
             check_module(module)
             self.counts["modules through spirv-val"] += 1
@@ -248,7 +253,8 @@ class Fuzzer:
         most = min(group_count_of(meta, case.launch), self._groups)
         groups = max(rand.choice((most, most, most // 2, most // 7, rand.randrange(most + 1))), 1)
         for count in (groups, most):
-            if not self._loops or loop_count_of(meta, case.launch, count) <= self._loops:
+            loops = loop_count_of(meta, case.launch, count, _variant() in SOFT_VARIANTS) if self._loops else 0
+            if loops <= self._loops:
                 return count
         return 0
 

@@ -42,6 +42,7 @@ from nnk.errors import (
 from nnk.expr.key import explain_key, kernel_identity, kernel_key, key_parts, spec_key
 from nnk.expr.meta import k_ranges_of, loop_count_of, out_count_of, pack_words
 from nnk.generator.compile import compile_kernel, compiler_version
+from nnk.generator.soft import SOFT_VARIANTS
 from nnk.generator.version import GENERATOR_VERSION
 from nnk.numerics import FAST_VARIANT, VARIANTS
 from nnk.vk.device import Device
@@ -52,8 +53,8 @@ __all__ = ["GpuEngine"]
 _log = config.logger("nnk.engines")
 
 #: llvmpipe ends every loop of a thread once all its loops together have run this often, without an error. A value of k
-#: takes fewer of them than this (:func:`nnk.expr.meta.loop_count_of`).
-_LLVMPIPE_LOOP_LIMIT, _LOOPS_OF_K = 65535, 8
+#: takes fewer of them than this (:func:`nnk.expr.meta.loop_count_of`), as instructions and as calls.
+_LLVMPIPE_LOOP_LIMIT, _LOOPS_OF_K = 65535, {False: 8, True: 120}
 
 
 class GpuEngine(Engine):
@@ -81,13 +82,15 @@ class GpuEngine(Engine):
         self._loop_limit = 0
         if info.driver_name.startswith("llvmpipe"):
             self._loop_limit = _LLVMPIPE_LOOP_LIMIT
-            self.limits = replace(self.limits, sum_k=_LLVMPIPE_LOOP_LIMIT // _LOOPS_OF_K)
+            self.limits = replace(self.limits, sum_k=_LLVMPIPE_LOOP_LIMIT // _LOOPS_OF_K[False])
         self.self_test: SelfTest | None = None
         try:
             if self.numerics == "fast":
                 self.scheduler = Scheduler(GENERATOR_VERSION, FAST_VARIANT)
                 return
             self.self_test = run_self_test(self)
+            if self._loop_limit and self.scheduler.variant in SOFT_VARIANTS:
+                self.limits = replace(self.limits, sum_k=_LLVMPIPE_LOOP_LIMIT // _LOOPS_OF_K[True])
             # Whether the self-test ran here or was remembered is no concern of those who count kernels.
             self.kernels, self.dispatch_count = KernelCounts(), 0
         except BaseException:
@@ -169,12 +172,13 @@ class GpuEngine(Engine):
         LimitError
             If the loops are too long and the kernel cannot go through them in parts.
         """
-        loops = loop_count_of(step.meta, step.launch, self.group_count(step)) if self._loop_limit else 0
+        has_calls = step.variant in SOFT_VARIANTS or self.is_refused(step)
+        loops = loop_count_of(step.meta, step.launch, self.group_count(step), has_calls) if self._loop_limit else 0
         if loops <= self._loop_limit:
             return (step.words,)
         if step.meta.form == "matmul" and step.out_bytes == 4 * out_count_of(step.meta, step.launch):
             # The sums wait in the output, as float32.
-            parts = k_ranges_of(step.meta, step.launch, self.group_count(step), self._loop_limit)
+            parts = k_ranges_of(step.meta, step.launch, self.group_count(step), self._loop_limit, has_calls)
             if parts:
                 return [pack_words(step.meta, replace(step.launch, mm_range=part)) for part in parts]
         raise LimitError(
@@ -189,7 +193,7 @@ class GpuEngine(Engine):
 
     def plan(self, step: Step) -> Any:
         """Return the built kernel of ``step`` from the cache, or compile it (steps 5 to 8)."""
-        if self.self_test is not None and step.identity in self.self_test.refused:
+        if self.is_refused(step):
             step = self.guarded(step)
         if self._explain:
             _log.info("miss of plan %s: %s", step.key, explain_key(
@@ -215,6 +219,10 @@ class GpuEngine(Engine):
             self.cache.discard(step.key, identity=step.identity)
             remember_refusal(self, step.identity)
             return kernel
+
+    def is_refused(self, step: Step) -> bool:
+        """Say whether the driver refused the kernel of ``step``, which then runs with the code of tier T2."""
+        return self.self_test is not None and step.identity in self.self_test.refused
 
     def guarded(self, step: Step) -> Step:
         """Return ``step`` with the code of tier T2 (docs/numerics.md R10): the same bits, guarded instructions."""

@@ -57,6 +57,9 @@ FOLD_ROWS = 16
 FOLD_COLUMNS = 256
 FOLD_STEP = 16
 
+#: Iterations of a loop over four components, its last test counted.
+_VECTOR_LOOPS = 5
+
 #: Values of the head word ``vector_out``.
 VECTOR_OUT, CHUNKS_OUT = 1, 2
 
@@ -360,11 +363,14 @@ def group_count_of(meta: KernelMeta, launch: Launch) -> int:
     return _ceil_div(launch.cols, MATMUL_BLOCK) * _ceil_div(rows_per_batch, MATMUL_BLOCK) * launch.mm_batch
 
 
-def loop_count_of(meta: KernelMeta, launch: Launch, group_count: int) -> int:
+def loop_count_of(meta: KernelMeta, launch: Launch, group_count: int, has_calls: bool = False) -> int:
     """Return an upper bound of the loop iterations of one thread, nested loops added up.
 
     llvmpipe silently ends loops after 65535 iterations of a thread in all; see :mod:`nnk.engines.gpu`. It counts a
     loop's last test as an iteration, and runs the loops of a branch that no thread takes once.
+
+    ``has_calls``: float operations are calls, as in tiers T2 and T3 (:mod:`nnk.generator.soft`). Then those of four
+    components, and the products of a matmul, are loops as well.
     """
     rounds = _ceil_div(group_count_of(meta, launch), group_count)
     grouped = sum(_group_loops(launch.view_params[slot][0]) for slot in meta.grouped_slots)
@@ -373,15 +379,19 @@ def loop_count_of(meta: KernelMeta, launch: Launch, group_count: int) -> int:
     if meta.form == "matmul":
         # Each step of k: the products, and two fetches of 4 x 4 elements, each with a branch not taken.
         step = 1 + (MATMUL_STEP + 1) + 2 * 28
-        # Then 16 quads of 4 results.
+        # Then 16 quads of 4 results. Calls: the quads begin, are restored, and take each k, in loops too.
+        begin = 2 * (16 + 1) if has_calls else 0
+        step += MATMUL_STEP * (16 * (1 + _VECTOR_LOOPS) + 1) if has_calls else 0
         first, end = _range_of(launch)
-        return 1 + rounds * (_ceil_div(end - first, MATMUL_STEP) * step + 17 + 16 * (5 + 4 * grouped) + 3)
+        return 1 + rounds * (begin + _ceil_div(end - first, MATMUL_STEP) * step + 17 + 16 * (5 + 4 * grouped) + 3)
     if meta.form in ("fold", "fold_matmul"):
         # A step of k: the keys (at most 4 x 4 elements, each with a branch not taken) and the products.
-        step = 1 + 2 * (1 + 5) + 1 + FOLD_STEP + 1
+        vector = _VECTOR_LOOPS if has_calls else 0
+        # Two products and sums of rows for each k; each weighted vector has four, and a block scales four.
+        step = 1 + 2 * (1 + 5) + 1 + FOLD_STEP * (1 + 4 * vector) + 1
         # Each level of reductions passes over 8 rows twice and sums 8 and 16 values; then 128 weighted vectors.
         block = 2 + _ceil_div(launch.mm_k, FOLD_STEP) * step + 1 + (meta.reduce_count + 1) * (2 * 9 + 9 + 17)
-        block += meta.fold_out * (FOLD_BLOCK + 3)
+        block += meta.fold_out * (FOLD_BLOCK * (1 + 8 * vector) + 4 * vector + 3)
         return 1 + rounds * (_ceil_div(launch.cols, FOLD_BLOCK) * block + FOLD_ROWS + 3)
     length = _length_of_item(meta, launch)
     chunks = _ceil_div(length, REDUCE_CHUNK)
@@ -394,14 +404,15 @@ def loop_count_of(meta: KernelMeta, launch: Launch, group_count: int) -> int:
     return 7 + rounds * (max(1, meta.reduce_count) * reduction + store + 3)
 
 
-def k_ranges_of(meta: KernelMeta, launch: Launch, group_count: int, max_loops: int) -> list[tuple[int, int]]:
+def k_ranges_of(meta: KernelMeta, launch: Launch, group_count: int, max_loops: int,
+                has_calls: bool = False) -> list[tuple[int, int]]:
     """Return the parts of k that a matmul launch goes through in as many launches, each within ``max_loops``.
 
     A launch stores the sums so far in the output, the next one goes on from there (docs/numerics.md R8 allows it); the
     last one runs the instructions behind the matmul. The list is empty if even one step of k is too much.
     """
     def loops(k: int) -> int:
-        return loop_count_of(meta, replace(launch, mm_range=(0, k)), group_count)
+        return loop_count_of(meta, replace(launch, mm_range=(0, k)), group_count, has_calls)
 
     first, end = _range_of(launch)
     steps = (max_loops - loops(0)) // (loops(MATMUL_STEP) - loops(0))

@@ -17,6 +17,7 @@ import nnk
 from nnk import config
 from nnk.engines.parity import SUITE, compare, special_values
 from nnk.engines.select import get_engine
+from nnk.errors import LimitError
 from nnk.expr.canonical import canonicalise
 from nnk.expr.meta import group_count_of, kernel_meta_of, out_count_of, pack_words
 from nnk.generator.compile import compile_kernel
@@ -108,6 +109,21 @@ def test_attention(vulkan: Any, cpu: Any, rng: np.random.Generator) -> None:
     with config.override(tier="T2"):
         engine = get_engine("vulkan")
     same(lambda e: nnk.attention(e.array(q), e.array(k), e.array(v), mask="causal"), cpu, engine)
+
+
+def test_loops_of_calls_are_counted(vulkan: Any, cpu: Any, rng: np.random.Generator) -> None:
+    """llvmpipe would cut the loops over the components of vectors: long products go in parts, long folds nowhere."""
+    with config.override(tier="T2"):
+        engine = get_engine("vulkan")
+    assert engine.limits.longest_k < vulkan.limits.longest_k
+    a, b = rng.standard_normal((3, 1500)).astype(np.float32), rng.standard_normal((1500, 5)).astype(np.float32)
+    same(lambda e: (e.array(a) @ e.array(b)).astype("float16").astype("float32"), cpu, engine)
+    q, k, v = (rng.standard_normal((1, 1, length, 8)).astype(np.float32) for length in (2, 600, 600))
+    same(lambda e: nnk.attention(e.array(q), e.array(k), e.array(v)), cpu, engine)
+    k, v = (np.tile(array, (1, 1, 8, 1)) for array in (k, v))
+    same(lambda e: nnk.attention(e.array(q), e.array(k), e.array(v)), cpu, vulkan)
+    with pytest.raises(LimitError, match="loop iterations"):
+        nnk.attention(engine.array(q), engine.array(k), engine.array(v)).numpy()
 
 
 def run(device: Any, case: strategies.Case, variant: str) -> list[list[int]]:

@@ -229,6 +229,25 @@ def test_loops_of_folds_grow_with_length_and_depth():
     assert loop_count_of(plain, Launch(40, 1280, ((),), out_cols=1), 3) < loops[3] - 10 * 128
 
 
+def test_calls_add_loops_where_four_components_are_one_operation():
+    """Products of matmuls and folds, weighted vectors of folds; nothing else."""
+    def more(spec, launch):
+        meta = kernel_meta_of(spec)
+        return loop_count_of(meta, launch, 10**6, True) - loop_count_of(meta, launch, 10**6)
+
+    assert more(ELEMENTWISE, Launch(3, 5, ((),))) == more(REDUCE, Launch(3, 5, ((),))) == 0
+    # 16 quads of 4 sums for each k, and the quads at the beginning.
+    assert more(MATMUL, Launch(4, 4, ((), ()), mm_k=32)) == 2 * 17 + 32 * (16 * (1 + 5) + 1)
+    attention = Launch(40, 256, ((), (), ()), mm_k=16, out_cols=16)
+    # In each of two blocks four products and sums for each k, four scales, eight for each weighted vector.
+    assert more(folds.attention(16, 1, 40), attention) == 2 * (16 * 4 * 5 + 4 * 5 + 128 * 8 * 5)
+    meta, launch = kernel_meta_of(MATMUL), Launch(70, 70, ((), ()), mm_k=5001)
+    parts = k_ranges_of(meta, launch, 4, 65535, True)
+    assert len(parts) > len(k_ranges_of(meta, launch, 4, 65535)) == 1
+    for part in parts:
+        assert loop_count_of(meta, dataclasses.replace(launch, mm_range=part), 4, True) <= 65535
+
+
 def test_parts_of_k():
     """They follow each other, start at steps of the tile, and each stays within the loops."""
     meta, launch = kernel_meta_of(MATMUL), Launch(70, 70, ((), ()), mm_k=5001)
