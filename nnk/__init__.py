@@ -22,12 +22,18 @@ if TYPE_CHECKING:
     from nnk.api import (
         arange,
         array,
+        asarray,
         cache_path,
         devices,
+        empty,
+        empty_like,
         engine,
         full,
+        full_like,
         ones,
+        ones_like,
         zeros,
+        zeros_like,
     )
     from nnk.cache.store import KernelCache
     from nnk.engines.explain import explain
@@ -108,7 +114,17 @@ if TYPE_CHECKING:
     from nnk.expr.statistics import reduce_all as all
     from nnk.expr.statistics import reduce_any as any
     from nnk.expr.statistics import std, var
-    from nnk.expr.views import broadcast_to, reshape, take, transpose
+    from nnk.expr.views import (
+        broadcast_to,
+        expand_dims,
+        moveaxis,
+        ravel,
+        reshape,
+        squeeze,
+        swapaxes,
+        take,
+        transpose,
+    )
     from nnk.models.warmup import model_warmup
 
 __all__ = [
@@ -127,6 +143,7 @@ __all__ = [
     "argmax",
     "argmin",
     "array",
+    "asarray",
     "attention",
     "bitwise_and",
     "bitwise_or",
@@ -139,12 +156,15 @@ __all__ = [
     "devices",
     "digest",
     "divide",
+    "empty",
+    "empty_like",
     "engine",
     "equal",
     "erf",
     "eval",
     "exp",
     "exp2",
+    "expand_dims",
     "explain",
     "expm1",
     "exprspec",
@@ -152,6 +172,7 @@ __all__ = [
     "floor_divide",
     "fmod",
     "full",
+    "full_like",
     "gelu",
     "greater",
     "greater_equal",
@@ -178,11 +199,14 @@ __all__ = [
     "min",
     "minimum",
     "model_warmup",
+    "moveaxis",
     "multiply",
     "negative",
     "not_equal",
     "ones",
+    "ones_like",
     "power",
+    "ravel",
     "reciprocal",
     "record",
     "relu",
@@ -199,9 +223,11 @@ __all__ = [
     "softmax",
     "sqrt",
     "square",
+    "squeeze",
     "std",
     "subtract",
     "sum",
+    "swapaxes",
     "take",
     "tanh",
     "transpose",
@@ -209,12 +235,14 @@ __all__ = [
     "var",
     "where",
     "zeros",
+    "zeros_like",
 ]
 
 #: Public name -> (module, name there): where a name is loaded from on first use.
 _SOURCES: dict[str, tuple[str, str]] = {
     **{name: ("nnk.api", name) for name in (
-        "arange", "array", "cache_path", "devices", "engine", "full", "ones", "zeros")},
+        "arange", "array", "asarray", "cache_path", "devices", "empty", "empty_like", "engine", "full", "full_like",
+        "ones", "ones_like", "zeros", "zeros_like")},
     **{name: ("nnk.expr.functions", name) for name in (
         "absolute", "arctan", "arctan2", "bitwise_and", "bitwise_or", "bitwise_xor", "ceil", "clip", "cos", "erf",
         "exp", "exp2", "expm1", "floor", "floor_divide", "fmod", "gelu", "invert", "isfinite", "isinf", "isnan",
@@ -230,7 +258,8 @@ _SOURCES: dict[str, tuple[str, str]] = {
     **{f"a{name}": ("nnk.expr.reductions", f"reduce_{name}") for name in ("max", "min")},
     **{name: ("nnk.expr.statistics", f"reduce_{name}") for name in ("all", "any")},
     **{name: ("nnk.expr.statistics", name) for name in ("std", "var")},
-    **{name: ("nnk.expr.views", name) for name in ("broadcast_to", "reshape", "take", "transpose")},
+    **{name: ("nnk.expr.views", name) for name in (
+        "broadcast_to", "expand_dims", "moveaxis", "ravel", "reshape", "squeeze", "swapaxes", "take", "transpose")},
     "matmul": ("nnk.expr.products", "matmul"),
     "mean": ("nnk.expr.reductions", "mean"),
     "KernelCache": ("nnk.cache.store", "KernelCache"),

@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from nnk.expr.node import Tensor
     from nnk.vk.instance import DeviceInfo
 
-__all__ = ["arange", "array", "cache_path", "devices", "engine", "full", "ones", "zeros"]
+__all__ = ["arange", "array", "asarray", "cache_path", "devices", "empty", "empty_like", "engine", "full", "full_like",
+           "ones", "ones_like", "zeros", "zeros_like"]
 
 
 def engine(device: str | Engine | None = None, numerics: str | None = None) -> Engine:
@@ -61,6 +62,24 @@ def array(data: Any, engine: str | Engine | None = None, dtype: Any = None) -> T
     return get_engine(engine).array(data, dtype)
 
 
+def asarray(data: Any, engine: str | Engine | None = None, dtype: Any = None) -> Tensor:
+    """Return ``data`` as a tensor: a tensor of that engine and dtype itself, lazy or not, else as :func:`array` does.
+
+    Parameters
+    ----------
+    data : array_like or Tensor
+    engine : str, Engine or None
+        As for :func:`nnk.engine`; None: for a tensor its own engine.
+    dtype : str or numpy.dtype, optional
+        A tensor of the engine is converted as by :meth:`Tensor.astype`.
+    """
+    from nnk.engines.select import get_engine
+    from nnk.expr.node import Tensor
+    if isinstance(data, Tensor) and data.engine is not None and (engine is None or get_engine(engine) is data.engine):
+        return data if dtype is None else data.astype(dtype)
+    return get_engine(engine).array(data, dtype)
+
+
 def full(shape: Any, value: Any, dtype: Any = None, engine: str | Engine | None = None) -> Tensor:
     """Return a tensor of ``shape`` with ``value`` everywhere.
 
@@ -83,6 +102,46 @@ def ones(shape: Any, dtype: Any = "float32", engine: str | Engine | None = None)
     from nnk.engines import creation
     from nnk.engines.select import get_engine
     return creation.full("ones", get_engine(engine), shape, 1, dtype)
+
+
+def empty(shape: Any, dtype: Any = "float32", engine: str | Engine | None = None) -> Tensor:
+    """Return a tensor of ``shape`` to be filled by ``out=``. It has 0 everywhere: all memory of nnk is defined."""
+    from nnk.engines import creation
+    from nnk.engines.select import get_engine
+    return creation.full("empty", get_engine(engine), shape, 0, dtype)
+
+
+def full_like(x: Any, value: Any, dtype: Any = None, engine: str | Engine | None = None) -> Tensor:
+    """Return a tensor with ``value`` everywhere, of the shape of ``x`` and by default of its dtype and engine.
+
+    Parameters
+    ----------
+    x : Tensor or array_like
+        An array counts as the tensor that :func:`array` makes of it.
+    """
+    from nnk.engines import creation
+    return creation.full_like("full_like", x, value, dtype, engine)
+
+
+def zeros_like(x: Any, dtype: Any = None, engine: str | Engine | None = None) -> Tensor:
+    """Return a tensor with 0 everywhere, of the shape of ``x`` and by default of its dtype and engine."""
+    from nnk.engines import creation
+    return creation.full_like("zeros_like", x, 0, dtype, engine)
+
+
+def ones_like(x: Any, dtype: Any = None, engine: str | Engine | None = None) -> Tensor:
+    """Return a tensor with 1 everywhere, of the shape of ``x`` and by default of its dtype and engine."""
+    from nnk.engines import creation
+    return creation.full_like("ones_like", x, 1, dtype, engine)
+
+
+def empty_like(x: Any, dtype: Any = None, engine: str | Engine | None = None) -> Tensor:
+    """Return a tensor to be filled by ``out=``, of the shape of ``x`` and by default of its dtype and engine.
+
+    It has 0 everywhere.
+    """
+    from nnk.engines import creation
+    return creation.full_like("empty_like", x, 0, dtype, engine)
 
 
 def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None,

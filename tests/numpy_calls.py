@@ -223,6 +223,14 @@ MOVES: tuple[tuple[str, Function, tuple[tuple[int, ...], ...]], ...] = (
     ("everything", lambda t: t[...], SHAPES),
 )
 
+#: Functions of axes, which NumPy and nnk both have: name, arguments after the tensor, shapes.
+AXES: tuple[tuple[str, tuple[Any, ...], tuple[tuple[int, ...], ...]], ...] = (
+    ("squeeze", (), SHAPES), ("squeeze", (-1,), ((1,), (6, 1), (1, 1))), ("squeeze", ((0, 1),), ((1, 1),)),
+    ("expand_dims", (0,), SHAPES), ("expand_dims", (-1,), SHAPES), ("expand_dims", ((0, -1),), SHAPES),
+    ("moveaxis", (0, -1), tuple(shape for shape in SHAPES if shape)), ("ravel", (), SHAPES),
+    ("moveaxis", ((2, 0), (0, 1)), ((2, 3, 4), (2, 1, 5))), ("swapaxes", (0, -1), ((4, 7), (3, 0), (2, 3, 4))),
+)
+
 _INDICES = ([0, 1, 0], [-1, 0], [[0, -1], [1, 0]], [])
 
 
@@ -348,6 +356,11 @@ def move_calls() -> Iterator[Call]:
         for shape in shapes:
             for layout in ("plain", "reversed")[:1 + min(len(shape), 1)]:
                 yield Call(name, (values(shape, dtype, seed),), (layout,), move, move, "moved")
+    for dtype, (seed, (name, arguments, shapes)) in itertools.product(MOVED_DTYPES, enumerate(AXES)):
+        for shape in shapes:
+            for layout in ("plain", "reversed")[:1 + min(len(shape), 1)]:
+                ours, numpys = (lambda t, m=module, n=name, a=arguments: getattr(m, n)(t, *a) for module in (nnk, np))
+                yield Call(f"{name} {arguments}", (values(shape, dtype, seed),), (layout,), ours, numpys, "moved")
     for dtype, shape, indices in itertools.product(DTYPES, ((4, 7), (5,), (2, 3, 4)), _INDICES):
         for axis in range(-len(shape), len(shape)):
             yield Call(f"take {indices} {axis}", (values(shape, dtype, axis + 10),), ("plain",),

@@ -23,7 +23,7 @@ from nnk.expr.dtypes import BOOL, DTYPES, FLOAT32, INT32, dtype_of, info_of
 from nnk.expr.node import Tensor, geometry_of, is_row_major, leaf
 from nnk.generator.version import GENERATOR_VERSION
 
-__all__ = ["Engine", "KernelCounts"]
+__all__ = ["Engine", "KernelCounts", "dtype_for"]
 
 #: Kind of a NumPy dtype that tensors do not have -> the dtype that stands for it.
 _WIDEST = {"f": FLOAT32, "i": INT32, "u": INT32, "b": BOOL}
@@ -47,6 +47,11 @@ def _check_range(low: int, high: int, wanted: np.dtype[Any]) -> None:
                          f"dtype=\"float32\" for numbers to compute with", op="array", dtypes=(wanted,))
 
 
+def dtype_for(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype of a tensor made of an array of ``dtype``, which is one of numbers."""
+    return dtype_of(dtype.name, "nnk.array") if dtype.name in DTYPES else _WIDEST[dtype.kind]
+
+
 def _array_of(data: Any, dtype: Any) -> np.ndarray[Any, Any]:
     """Return ``data`` as a C-contiguous array of a dtype of tensors that nobody else writes to."""
     try:
@@ -59,12 +64,7 @@ def _array_of(data: Any, dtype: Any) -> np.ndarray[Any, Any]:
     if source.dtype.kind not in _WIDEST and source.dtype.name != "bfloat16":
         raise DTypeError(f"Expected numbers for nnk.array, got dtype {source.dtype}", op="array",
                          dtypes=(source.dtype,))
-    if dtype is not None:
-        wanted = dtype_of(dtype, "nnk.array")
-    elif source.dtype.name in DTYPES:
-        wanted = dtype_of(source.dtype.name, "nnk.array")
-    else:
-        wanted = _WIDEST[source.dtype.kind]
+    wanted = dtype_for(source.dtype) if dtype is None else dtype_of(dtype, "nnk.array")
     if info_of(wanted).word == "int" and source.size:
         if source.dtype.kind not in "iub":
             raise DTypeError(f"Expected integers for a tensor of {wanted}, got dtype {source.dtype}; round them before "

@@ -1,4 +1,4 @@
-"""Tensors from nothing but a shape or a range."""
+"""Tensors from nothing but a shape, that of another one, or a range."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from nnk.engines.base import Engine
-from nnk.errors import ShapeError
+from nnk.engines.base import Engine, dtype_for
+from nnk.engines.select import get_engine
+from nnk.errors import DTypeError, ShapeError
 from nnk.expr.dtypes import dtype_of
 from nnk.expr.node import Tensor
 
-__all__ = ["arange", "full"]
+__all__ = ["arange", "full", "full_like"]
 
 
 def _made(op: str, engine: Engine, make: Callable[[], Any], dtype: Any) -> Tensor:
@@ -28,6 +29,17 @@ def _made(op: str, engine: Engine, make: Callable[[], Any], dtype: Any) -> Tenso
 def full(op: str, engine: Engine, shape: Any, value: Any, dtype: Any) -> Tensor:
     """Return a tensor of ``shape`` with one value everywhere."""
     return _made(op, engine, lambda: np.full(shape, value), dtype)
+
+
+def full_like(op: str, x: Any, value: Any, dtype: Any, engine: Any) -> Tensor:
+    """Return a tensor of the shape of ``x``, and by default of its dtype and engine, with one value everywhere."""
+    if not isinstance(x, Tensor):
+        x = np.asarray(x)
+        if dtype is None and x.dtype.kind not in "fiub" and x.dtype.name != "bfloat16":
+            raise DTypeError(f"Expected a tensor or numbers for {op}, got dtype {x.dtype}", op=op, dtypes=(x.dtype,))
+    elif engine is None:
+        engine = x.engine
+    return full(op, get_engine(engine), x.shape, value, dtype_for(x.dtype) if dtype is None else dtype)
 
 
 def arange(engine: Engine, start: Any, stop: Any, step: Any, dtype: Any) -> Tensor:

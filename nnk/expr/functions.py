@@ -250,9 +250,9 @@ def logical_not(x: Any, *, out: Tensor | None = None) -> Tensor:
     return stored("logical_not", elementwise("eq", x, 0), out)
 
 
-def where(condition: Any, a: Any, b: Any) -> Tensor:
+def where(condition: Any, a: Any, b: Any, *, out: Tensor | None = None) -> Tensor:
     """Return a where ``condition`` is not zero (NaN counts as not zero), else b, elementwise."""
-    return elementwise("select", condition, a, b)
+    return stored("where", elementwise("select", condition, a, b), out)
 
 
 #: Exponents, given as numbers, whose powers are correctly rounded without the op pow.

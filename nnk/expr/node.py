@@ -322,25 +322,29 @@ class Tensor:
         from nnk.expr.positions import argmin
         return argmin(self, axis, keepdims, out=out)
 
-    def var(self, axis: int | Sequence[int] | None = None, ddof: float = 0, keepdims: bool = False) -> Tensor:
+    def var(self, axis: int | Sequence[int] | None = None, ddof: float = 0, keepdims: bool = False, *,
+            out: Tensor | None = None) -> Tensor:
         """Return the variance over ``axis`` (default: all); see :func:`nnk.var`."""
         from nnk.expr.statistics import var
-        return var(self, axis, ddof, keepdims)
+        return var(self, axis, ddof, keepdims, out=out)
 
-    def std(self, axis: int | Sequence[int] | None = None, ddof: float = 0, keepdims: bool = False) -> Tensor:
+    def std(self, axis: int | Sequence[int] | None = None, ddof: float = 0, keepdims: bool = False, *,
+            out: Tensor | None = None) -> Tensor:
         """Return the standard deviation over ``axis`` (default: all); see :func:`nnk.std`."""
         from nnk.expr.statistics import std
-        return std(self, axis, ddof, keepdims)
+        return std(self, axis, ddof, keepdims, out=out)
 
-    def any(self, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
+    def any(self, axis: int | Sequence[int] | None = None, keepdims: bool = False, *,
+            out: Tensor | None = None) -> Tensor:
         """Return whether any element over ``axis`` (default: all) is not zero; see :func:`nnk.any`."""
         from nnk.expr.statistics import reduce_any
-        return reduce_any(self, axis, keepdims)
+        return reduce_any(self, axis, keepdims, out=out)
 
-    def all(self, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tensor:
+    def all(self, axis: int | Sequence[int] | None = None, keepdims: bool = False, *,
+            out: Tensor | None = None) -> Tensor:
         """Return whether all elements over ``axis`` (default: all) are not zero; see :func:`nnk.all`."""
         from nnk.expr.statistics import reduce_all
-        return reduce_all(self, axis, keepdims)
+        return reduce_all(self, axis, keepdims, out=out)
 
     def reshape(self, *shape: int | Sequence[int]) -> Tensor:
         """Return the same elements in another shape; one size may be -1."""
@@ -360,6 +364,19 @@ class Tensor:
         """Return the tensor with two axes exchanged."""
         from nnk.expr.views import swapaxes
         return swapaxes(self, axis1, axis2)
+
+    def squeeze(self, axis: int | Sequence[int] | None = None) -> Tensor:
+        """Return the tensor without axes of size 1 (default: all of them); see :func:`nnk.squeeze`."""
+        from nnk.expr.views import squeeze
+        return squeeze(self, axis)
+
+    def ravel(self) -> Tensor:
+        """Return the elements as one axis, in row-major order."""
+        return self.reshape(self.size)
+
+    def flatten(self) -> Tensor:
+        """Return the elements as one axis, as :meth:`ravel`: tensors are values, nobody can tell a copy."""
+        return self.reshape(self.size)
 
     def broadcast_to(self, shape: Sequence[int]) -> Tensor:
         """Return the tensor broadcast to ``shape`` by NumPy's rules."""
@@ -382,10 +399,10 @@ class Tensor:
         from nnk.expr.promote import astype
         return astype(self, dtype)
 
-    def take(self, indices: Any, axis: int = 0) -> Tensor:
+    def take(self, indices: Any, axis: int | None = 0, *, out: Tensor | None = None) -> Tensor:
         """Return the slices at integer ``indices`` along ``axis``; see :func:`nnk.take`."""
         from nnk.expr.views import take
-        return take(self, indices, axis)
+        return take(self, indices, axis, out=out)
 
     @property
     def T(self) -> Tensor:

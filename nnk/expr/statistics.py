@@ -16,6 +16,7 @@ from nnk.errors import DTypeError
 from nnk.expr.functions import sqrt, square
 from nnk.expr.lines import Axis, axes_of, reduce_over
 from nnk.expr.node import Tensor, binary_operands, elementwise, run_time_parameter
+from nnk.expr.out import stored
 from nnk.expr.promote import truth
 from nnk.expr.reductions import mean
 
@@ -36,7 +37,7 @@ def _spread(name: str, x: Any, axis: Axis, ddof: float, keepdims: bool,
     return reduce_over(name, "sum", squares, axes, keepdims, 0.0, finish=lambda total: finish(total / divisor))
 
 
-def var(x: Any, axis: Axis = None, ddof: float = 0, keepdims: bool = False) -> Tensor:
+def var(x: Any, axis: Axis = None, ddof: float = 0, keepdims: bool = False, *, out: Tensor | None = None) -> Tensor:
     """Return the variance over ``axis`` (default: all): the mean of (x - mean(x))**2, in two passes.
 
     Parameters
@@ -48,25 +49,27 @@ def var(x: Any, axis: Axis = None, ddof: float = 0, keepdims: bool = False) -> T
     -------
     Tensor of the shape of ``x`` without ``axis``, or with size 1 there if ``keepdims``; NaN for no elements
     """
-    return _spread("var", x, axis, ddof, keepdims)
+    return stored("var", _spread("var", x, axis, ddof, keepdims), out, False)
 
 
-def std(x: Any, axis: Axis = None, ddof: float = 0, keepdims: bool = False) -> Tensor:
+def std(x: Any, axis: Axis = None, ddof: float = 0, keepdims: bool = False, *, out: Tensor | None = None) -> Tensor:
     """Return the standard deviation over ``axis`` (default: all): the square root of :func:`var`."""
-    return _spread("std", x, axis, ddof, keepdims, sqrt)
+    return stored("std", _spread("std", x, axis, ddof, keepdims, sqrt), out, False)
 
 
-def reduce_any(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def reduce_any(x: Any, axis: Axis = None, keepdims: bool = False, *, out: Tensor | None = None) -> Tensor:
     """Return whether any element over ``axis`` (default: all) is not zero; NaN is not zero."""
     (tensor,), _ = binary_operands("any", (x,))
-    return reduce_over("any", "max", tensor, axes_of(tensor, axis, "any"), keepdims, 0.0,
-                       lambda lines: elementwise("ne", lines, 0.0), truth)
+    result = reduce_over("any", "max", tensor, axes_of(tensor, axis, "any"), keepdims, 0.0,
+                         lambda lines: elementwise("ne", lines, 0.0), truth)
+    return stored("any", result, out, False)
 
 
-def reduce_all(x: Any, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def reduce_all(x: Any, axis: Axis = None, keepdims: bool = False, *, out: Tensor | None = None) -> Tensor:
     """Return whether all elements over ``axis`` (default: all) are not zero; NaN is not zero."""
     (tensor,), _ = binary_operands("all", (x,))
-    return reduce_over("all", "max", tensor, axes_of(tensor, axis, "all"), keepdims, 0.0, _is_zero, _is_zero)
+    result = reduce_over("all", "max", tensor, axes_of(tensor, axis, "all"), keepdims, 0.0, _is_zero, _is_zero)
+    return stored("all", result, out, False)
 
 
 def _is_zero(x: Tensor) -> Tensor:

@@ -34,7 +34,8 @@ from nnk.expr.node import (
 )
 from nnk.expr.promote import astype
 
-__all__ = ["broadcast_to", "getitem", "reshape", "swapaxes", "take", "transpose"]
+__all__ = ["broadcast_to", "expand_dims", "getitem", "moveaxis", "ravel", "reshape", "squeeze", "swapaxes", "take",
+           "transpose"]
 
 
 def _view(base: Tensor, offset: int, strides: Shape, shape: Shape) -> Tensor:
@@ -184,10 +185,62 @@ def transpose(tensor: Tensor, axes: Sequence[Any] | None = None) -> Tensor:
 
 def swapaxes(tensor: Tensor, axis1: int, axis2: int) -> Tensor:
     """Return ``tensor`` with two axes exchanged."""
+    _checked(tensor, "swapaxes")
     order = list(range(tensor.ndim))
     first, second = _axis(axis1, tensor.ndim, "swapaxes"), _axis(axis2, tensor.ndim, "swapaxes")
     order[first], order[second] = order[second], order[first]
     return transpose(tensor, order)
+
+
+def squeeze(tensor: Tensor, axis: int | Sequence[int] | None = None) -> Tensor:
+    """Return ``tensor`` without the axes ``axis``, of size 1 each (default: all of that size).
+
+    Raises
+    ------
+    ShapeError
+        If one of them has another size.
+    """
+    sizes = _checked(tensor, "squeeze").shape
+    if axis is None:
+        return reshape(tensor, tuple(size for size in sizes if size != 1))
+    axes = normalise_axes(axis, tensor.ndim, "squeeze")
+    if any(sizes[one] != 1 for one in axes):
+        raise ShapeError(f"Expected axes of size 1 for squeeze, got {axes} of shape {sizes}", op="squeeze",
+                         shapes=(sizes,))
+    return reshape(tensor, tuple(size for one, size in enumerate(sizes) if one not in axes))
+
+
+def expand_dims(tensor: Tensor, axis: int | Sequence[int]) -> Tensor:
+    """Return ``tensor`` with new axes of size 1 at the places ``axis`` of the result."""
+    count = len(axis) if isinstance(axis, (tuple, list)) else 1
+    if axis is None:
+        raise DTypeError("Expected an integer for an axis of expand_dims, got None", op="expand_dims")
+    ndim = _checked(tensor, "expand_dims").ndim + count
+    axes = normalise_axes(axis, ndim, "expand_dims") if count else ()
+    sizes = iter(tensor.shape)
+    return reshape(tensor, tuple(1 if one in axes else next(sizes) for one in range(ndim)))
+
+
+def moveaxis(tensor: Tensor, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
+    """Return ``tensor`` with the axes ``source`` at the places ``destination``, the others in their order."""
+    ndim = _checked(tensor, "moveaxis").ndim
+    places = []
+    for axes in (source, destination):
+        listed = tuple(axes) if isinstance(axes, (tuple, list)) else (axes,)
+        places.append([_axis(one, ndim, "moveaxis") for one in listed])
+        if len(set(places[-1])) != len(places[-1]):
+            raise ShapeError(f"Expected different axes for moveaxis, got {listed}", op="moveaxis")
+    if len(places[0]) != len(places[1]):
+        raise ShapeError(f"Expected as many places as axes for moveaxis, got {source} and {destination}", op="moveaxis")
+    order = [one for one in range(ndim) if one not in places[0]]
+    for to, one in sorted(zip(places[1], places[0], strict=True)):
+        order.insert(to, one)
+    return transpose(tensor, order) if order else tensor
+
+
+def ravel(tensor: Tensor) -> Tensor:
+    """Return the elements of ``tensor`` as one axis, in row-major order."""
+    return reshape(tensor, (_checked(tensor, "ravel").size,))
 
 
 def broadcast_to(tensor: Tensor, shape: Sequence[int]) -> Tensor:
@@ -307,8 +360,8 @@ def _index_of(entry: Any, size: int, axis: int) -> int:
     return position % size
 
 
-def take(tensor: Tensor, indices: Any, axis: int = 0) -> Tensor:
-    """Return the slices of ``tensor`` at integer ``indices`` along ``axis``.
+def take(tensor: Tensor, indices: Any, axis: int | None = 0, *, out: Tensor | None = None) -> Tensor:
+    """Return the slices of ``tensor`` at integer ``indices`` along ``axis``; None: of the flattened tensor.
 
     Parameters
     ----------
@@ -327,6 +380,11 @@ def take(tensor: Tensor, indices: Any, axis: int = 0) -> Tensor:
     DTypeError
         If the indices are not integers.
     """
+    if out is not None:
+        from nnk.expr.out import stored
+        return stored("take", take(tensor, indices, axis), out, False)
+    if axis is None:
+        return take(ravel(tensor), indices, 0)
     position = _axis(axis, _checked(tensor, "take").ndim, "take")
     index = indices if isinstance(indices, Tensor) else _index_tensor(tensor, indices, position)
     if info_of(index.dtype).word != "int":

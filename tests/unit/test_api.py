@@ -59,6 +59,23 @@ def test_array_refuses_what_it_cannot_hold(data, dtype):
         nnk.array(data, engine="cpu", dtype=dtype)
 
 
+def test_asarray_copies_only_what_is_elsewhere():
+    from nnk.engines.cpu import CpuEngine
+    other = CpuEngine()
+    x = nnk.array([1, 2], "cpu")
+    lazy = x + 1
+    assert nnk.asarray(x) is nnk.asarray(x, "cpu") is nnk.asarray(x, dtype="int32") is x
+    assert nnk.asarray(lazy) is lazy
+    assert not lazy.is_evaluated
+    assert nnk.asarray(x, dtype="float32").tolist() == [1.0, 2.0]
+    assert nnk.asarray(x, dtype="float32").engine is x.engine
+    moved = nnk.asarray(lazy, other)
+    assert (moved.engine, moved.tolist(), moved.dtype) == (other, [2, 3], np.int32)
+    assert nnk.asarray(moved).engine is other
+    assert nnk.asarray([0.5], "cpu").tolist() == [0.5]
+    assert nnk.asarray(np.uint8([3]), "cpu", "bool").tolist() == [True]
+
+
 def test_devices_are_listed_best_first(vulkan):
     found = nnk.devices()
     assert found

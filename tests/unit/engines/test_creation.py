@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import nnk
+from nnk.engines.cpu import CpuEngine
 from nnk.errors import DTypeError, ShapeError
 
 
@@ -25,6 +26,36 @@ def test_values_and_dtypes(ours, numpys, dtype):
     assert np.array_equal(tensor.numpy().astype(np.float64), numpys.astype(np.float64))
 
 
+@pytest.mark.parametrize(("ours", "want"), [
+    (lambda x: nnk.zeros_like(x), np.zeros((2, 3), np.int32)), (lambda x: nnk.ones_like(x), np.ones((2, 3), np.int32)),
+    (lambda x: nnk.empty_like(x), np.zeros((2, 3), np.int32)),
+    (lambda x: nnk.full_like(x, 7), np.full((2, 3), 7, np.int32)),
+    (lambda x: nnk.ones_like(x, "float16"), np.ones((2, 3), np.float16)),
+    (lambda x: nnk.full_like(x > 1, True), np.ones((2, 3), bool)),
+    (lambda x: nnk.full_like(x * 0.5, 3), np.full((2, 3), 3, np.float32)),
+    (lambda x: nnk.zeros_like(x.T), np.zeros((3, 2), np.int32)),
+    (lambda x: nnk.empty(2, engine="cpu"), np.zeros(2, "f4")),
+    (lambda x: nnk.empty((2, 0), "uint8", "cpu"), np.zeros((2, 0), np.uint8)),
+    (lambda x: nnk.zeros_like([[1, 2]], engine="cpu"), np.zeros((1, 2), np.int32)),
+    (lambda x: nnk.ones_like(np.float64([0.5]), engine="cpu"), np.ones(1, np.float32)),
+    (lambda x: nnk.zeros_like(np.int64([2**40]), engine="cpu"), np.zeros(1, np.int32))])
+def test_like_another_one(ours, want, cpu):
+    """The results have storage of their own, for out=, even of a lazy tensor."""
+    tensor = ours(cpu.array(np.arange(6).reshape(2, 3)))
+    assert tensor.is_evaluated
+    assert tensor.engine.name == "cpu"
+    got = tensor.numpy()
+    assert (got.shape, got.dtype) == (want.shape, want.dtype)
+    assert np.array_equal(got, want)
+
+
+def test_like_stays_on_its_engine():
+    other = CpuEngine()
+    x = other.array([1.0])
+    assert nnk.zeros_like(x).engine is nnk.full_like(x + 1, 2).engine is other
+    assert nnk.zeros_like(x, engine="cpu").engine is nnk.engine("cpu")
+
+
 def test_what_is_refused():
     with pytest.raises(ShapeError, match="Expected sizes and numbers for zeros"):
         nnk.zeros((-1,), engine="cpu")
@@ -34,3 +65,7 @@ def test_what_is_refused():
         nnk.ones(3, "float64", "cpu")
     with pytest.raises(DTypeError, match="Expected integers from 0 to 255"):
         nnk.full(3, 256, "uint8", "cpu")
+    with pytest.raises(DTypeError, match="Expected integers for a tensor of int32, got dtype float64"):
+        nnk.full_like(nnk.array([1], "cpu"), 2.5)
+    with pytest.raises(DTypeError, match="Expected a tensor or numbers for zeros_like, got dtype <U1"):
+        nnk.zeros_like(["a"], engine="cpu")

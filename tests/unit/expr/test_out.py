@@ -9,7 +9,7 @@ import nnk
 from nnk.engines.cpu import CpuEngine
 from nnk.engines.parity import special_values
 from nnk.errors import DTypeError, ExprError, ShapeError
-from nnk.expr import functions, operators, products, reductions
+from nnk.expr import functions, operators, positions, products, reductions, statistics
 from nnk.expr.out import stored
 
 pytestmark = pytest.mark.usefixtures("quiet_numpy")
@@ -62,11 +62,37 @@ def test_clip(engine):
 
 @pytest.mark.parametrize("keepdims", [False, True])
 @pytest.mark.parametrize("axis", [None, 0, -1, (), (0, 2)])
-@pytest.mark.parametrize("name", ["sum", "mean", "max", "min"])
+@pytest.mark.parametrize("name", ["sum", "mean", "max", "min", "any", "all"])
 def test_reductions(name, axis, keepdims, engine):
     x = special_values((3, 4, 5), 1)
     for call in (getattr(nnk, name), getattr(nnk.Tensor, name)):
         check(lambda t, out=None, call=call: call(t, axis, keepdims, out=out), engine, x)
+
+
+@pytest.mark.parametrize("name", ["var", "std"])
+def test_statistics(name, engine):
+    x = special_values((3, 4, 5), 1)
+    for call in (getattr(nnk, name), getattr(nnk.Tensor, name)):
+        for axis in (None, 1):
+            check(lambda t, out=None, call=call, axis=axis: call(t, axis, 1, True, out=out), engine, x)
+
+
+def test_truth_of_any_fits_every_dtype(engine):
+    out = engine.array(np.zeros(2, np.int32))
+    nnk.any(engine.array([[0.0, 1.0], [0.0, 0.0]]), 1, out=out)
+    assert out.tolist() == [1, 0]
+
+
+def test_where(engine):
+    x, y = special_values((5, 7), 1), special_values((7,), 2)
+    check(lambda a, b, out=None: nnk.where(a, b, a, out=out), engine, x, y)
+
+
+def test_take(engine):
+    x = special_values((5, 5), 1)
+    for call in (nnk.take, nnk.Tensor.take):
+        for axis in (0, 1, None):
+            check(lambda t, out=None, call=call, axis=axis: call(t, [4, 0, 2, 2, 1], axis, out=out), engine, x)
 
 
 def test_matmul(engine):
@@ -187,11 +213,13 @@ def test_without_out_nothing_is_computed(engine):
 
 
 def test_who_takes_out():
-    """The elementwise functions, reductions and matmul; compositions and where have none, as in NumPy."""
-    sources = {name: module for module in (functions, operators, products, reductions) for name in module.__all__}
+    """The elementwise functions, reductions and matmul; compositions have none."""
+    sources = {name: module for module in (functions, operators, positions, products, reductions, statistics)
+               for name in module.__all__}
     takes = {name for name, module in sources.items() if "out" in inspect.signature(getattr(module, name)).parameters}
     assert set(UNARY) - {"round"} <= takes
     assert set(BINARY + TESTS) | {"clip", "matmul", "mean", "reduce_sum", "reduce_max", "reduce_min", "rint"} <= takes
     for name in takes:
         assert inspect.signature(getattr(sources[name], name)).parameters["out"].kind is inspect.Parameter.KEYWORD_ONLY
-    assert "where" not in takes
+    assert {"argmax", "argmin", "reduce_all", "reduce_any", "std", "var", "where"} <= takes
+    assert "out" not in inspect.signature(nnk.softmax).parameters

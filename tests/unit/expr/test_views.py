@@ -341,3 +341,39 @@ def test_normalise_axes_refuses_repeats():
 def test_broadcast_strides():
     assert views.broadcast_strides((3, 1), (4, 1), (2, 3, 5)) == (0, 4, 0)
     assert views.broadcast_strides((1, 1), (4, 1), (1, 1)) == (4, 1)
+
+
+# ------------------------------------------------------------------------------------------------- axes
+
+@pytest.mark.parametrize(("name", "shape", "arguments"), [
+    ("squeeze", (1, 3, 1), ()), ("squeeze", (1, 3, 1), (0,)), ("squeeze", (1, 3, 1), ((0, -1),)), ("squeeze", (), ()),
+    ("squeeze", (2, 3), ()), ("squeeze", (1, 1), ()), ("squeeze", (2, 1, 0), (1,)), ("squeeze", (2, 1), ((),)),
+    ("expand_dims", (2, 3), (0,)), ("expand_dims", (2, 3), (-1,)), ("expand_dims", (2, 3), ((0, -1),)),
+    ("expand_dims", (), (0,)), ("expand_dims", (2, 0), ((1, 2),)), ("expand_dims", (2,), ((),)),
+    ("moveaxis", (2, 3, 4), (0, -1)), ("moveaxis", (2, 3, 4), (2, 0)), ("moveaxis", (2, 3, 4), ((0, 1), (-1, 0))),
+    ("moveaxis", (2, 3, 4), ((0, 1, 2), (2, 0, 1))), ("moveaxis", (2, 3), ((), ())), ("swapaxes", (2, 3, 4), (0, 2)),
+    ("ravel", (2, 3, 4), ()), ("ravel", (), ()), ("ravel", (2, 0), ())])
+def test_axes_as_in_numpy(name, shape, arguments, cpu):
+    data = np.arange(np.prod(shape, dtype=int), dtype=np.int32).reshape(shape)
+    got, want = (getattr(module, name)(t, *arguments) for module, t in ((nnk, cpu.array(data)), (np, data)))
+    assert got.shape == want.shape
+    assert np.array_equal(got.numpy(), want)
+
+
+def test_methods_for_axes(a, x):
+    for call in (lambda t: t[:1].squeeze(), lambda t: t[:, :1].squeeze(1), lambda t: t.T.ravel(),
+                 lambda t: t.flatten()):
+        assert np.array_equal(call(x).numpy(), call(a))
+
+
+@pytest.mark.parametrize(("name", "arguments", "error"), [
+    ("squeeze", (1,), ShapeError), ("squeeze", (5,), AxisError), ("squeeze", ((0, 0),), ShapeError),
+    ("squeeze", (0.0,), DTypeError), ("expand_dims", (4,), AxisError), ("expand_dims", ((0, 0),), ShapeError),
+    ("expand_dims", (None,), DTypeError), ("moveaxis", (0, 3), AxisError), ("moveaxis", ((0, 1), 0), ShapeError),
+    ("moveaxis", ((0, 0), (0, 1)), ShapeError), ("moveaxis", (0, 1.5), DTypeError)])
+def test_axes_that_are_refused(name, arguments, error, cpu):
+    data = np.zeros((1, 3, 4), np.float32)
+    with pytest.raises(error, match=f"Expected .* {name}"):
+        getattr(nnk, name)(cpu.array(data), *arguments)
+    with pytest.raises((ValueError, TypeError)):
+        getattr(np, name)(data, *arguments)
