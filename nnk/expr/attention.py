@@ -101,11 +101,11 @@ def _packed_base(tensor: Tensor) -> Tensor | None:
 
 
 def _readable(tensor: Tensor) -> Tensor:
-    """Return ``tensor``, or a copy where the buffer that it lies in is beyond what one kernel binds."""
+    """Return ``tensor``, or a copy of a view of more than one kernel binds: in order, it can be cut into pieces."""
     base = geometry_of(tensor)[0]
     most = _MOST_ELEMENTS if tensor.engine is None else min(
         _MOST_ELEMENTS, tensor.engine.limits.buffer_bytes // base.dtype.itemsize)
-    return tensor if base.size == tensor.size or base.size <= most else materialised(tensor)
+    return tensor if base.size <= most or _packed_base(tensor) is not None else materialised(tensor)
 
 
 class _Shapes:
