@@ -8,6 +8,7 @@ Every case follows from two numbers, a seed and an index; a failure is shrunk an
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import random
 import subprocess
@@ -29,6 +30,7 @@ from nnk.expr import meta as meta_module
 from nnk.expr.canonical import canonicalise
 from nnk.expr.meta import (
     DISPATCH_SIGNATURE,
+    MATMUL_STEP,
     KernelMeta,
     Launch,
     group_count_of,
@@ -184,6 +186,21 @@ def _guarded(case: Case) -> list[Words]:
     return [np.full(-(-count // elements) + GUARD, UNWRITTEN, np.uint32) for elements in per_word]
 
 
+def _parts(case: Case, rand: Random) -> list[bytes]:
+    """The parameter words of a launch, at times of several that go through the k of a matmul one after the other.
+
+    The sums wait in the output between them, so that must have words (nnk.expr.meta.Launch.mm_range).
+    """
+    meta, launch = _meta(case), case.launch
+    steps = -(-launch.mm_k // MATMUL_STEP)
+    is_word = meta.output_letters in ("f", "i") and not half_storage.is_half(launch.halves)
+    if meta.form != "matmul" or not is_word or steps < 2 or rand.randrange(2):
+        return [pack_words(meta, launch)]
+    cuts = {MATMUL_STEP * rand.randrange(1, steps) for _ in range(rand.randrange(1, 4))}
+    bounds = [0, *sorted(cuts), launch.mm_k]
+    return [pack_words(meta, dataclasses.replace(launch, mm_range=part)) for part in itertools.pairwise(bounds)]
+
+
 @contextmanager
 def local_size(size: int) -> Iterator[None]:
     """Emit and launch kernels with this workgroup size.
@@ -229,14 +246,17 @@ class Fuzzer:
 
     def run_cpu(self, case: Case, rand: Random) -> list[Words]:
         """The outputs of the CPU engine, guards included."""
-        meta, outputs = _meta(case), _guarded(case)
+        outputs, parts = _guarded(case), _parts(case, rand)
         inputs = half_storage.stored(case.inputs, case.launch.halves)
         cpu.set_isa(rand.choice(cpu.isas()))
         try:
-            cpu.Program(case.spec, meta).run(pack_words(meta, case.launch), inputs, outputs, rand.choice((1, 2, 3, 8)))
+            program = cpu.Program(case.spec, _meta(case))
+            for words in parts:
+                program.run(words, inputs, outputs, rand.choice((1, 2, 3, 8)))
         finally:
             cpu.set_isa(cpu.isas()[-1])
         self.counts["launches on the CPU"] += 1
+        self.counts["of them in parts of k"] += len(parts) > 1
         return outputs
 
     def build(self, case: Case) -> Any:
@@ -258,7 +278,7 @@ class Fuzzer:
                 return count
         return 0
 
-    def run_vulkan(self, kernel: Any, case: Case, groups: int) -> list[Words]:
+    def run_vulkan(self, kernel: Any, case: Case, groups: int, rand: Random) -> list[Words]:
         """The outputs of the device, guards included."""
         inputs: list[Any] = []
         outputs: list[Any] = []
@@ -268,7 +288,8 @@ class Fuzzer:
                 buffers.append(self.device.allocate(array.nbytes, host_write=True))
                 if array.nbytes:
                     self.device.upload(buffers[-1], np.ascontiguousarray(array).view(np.uint8))
-        self.device.dispatch(kernel, inputs, outputs, pack_words(_meta(case), case.launch), groups)
+        for words in _parts(case, rand):
+            self.device.dispatch(kernel, inputs, outputs, words, groups)
         self.counts["launches on Vulkan"] += 1
         return [np.frombuffer(self.device.download(output), np.uint32) for output in outputs]
 
@@ -288,7 +309,7 @@ class Fuzzer:
         if not groups:
             self.counts["launches beyond the driver's loops"] += 1
             return
-        _compare(f"Vulkan, {groups} workgroups", expected, self.run_vulkan(kernel, canonical, groups), case)
+        _compare(f"Vulkan, {groups} workgroups", expected, self.run_vulkan(kernel, canonical, groups, rand), case)
 
     def run(self, seed: int, index: int) -> None:
         """Run one sample.

@@ -22,7 +22,7 @@ from nnk.vk import instance
 from nnk.vk.device import Device
 from tests import ROOT, fitting, fuzz_coverage, half_storage, parity_fuzz, strategies, typed_programs
 from tests.oracle import specrules as rules
-from tests.parity_fuzz import Fuzzer, Mismatch
+from tests.parity_fuzz import Fuzzer, Mismatch, Sample
 
 #: Samples on the software device; the script runs thousands.
 SAMPLES = 30
@@ -46,19 +46,24 @@ def test_engines_give_the_bits_of_the_oracle(device: Device) -> None:
     assert beyond <= launches // 5
 
 
-def test_samples_cover_the_tables() -> None:
+@pytest.fixture(scope="module")
+def samples() -> list[Sample]:
+    """Samples of one launch each, made but not run."""
+    return [parity_fuzz.sample(1, index, launches=1) for index in range(500)]
+
+
+def test_samples_cover_the_tables(samples: list[Sample]) -> None:
     """Every op, view, operand, dtype and form of nnk's tables, counted in the canonical form that engines run."""
     counts: Counter[tuple[str, str]] = Counter()
-    for index in range(500):
-        counts.update(fuzz_coverage.drawn(parity_fuzz.canonical_case(parity_fuzz.sample(1, index, 1).cases[0])))
+    for drawn in samples:
+        counts.update(fuzz_coverage.drawn(parity_fuzz.canonical_case(drawn.cases[0])))
     assert fuzz_coverage.missing(counts) == []
     counts["op", "idiv"] = counts["input", "uint8"] = 0
     assert fuzz_coverage.missing(counts) == ["op idiv", "input uint8"]
     assert fuzz_coverage.lines(counts)[-1] == "never drawn: op idiv, input uint8"
 
 
-def test_samples_cover_the_format() -> None:
-    samples = [parity_fuzz.sample(1, index, launches=1) for index in range(500)]
+def test_samples_cover_the_format(samples: list[Sample]) -> None:
     specs = [drawn.spec for drawn in samples]
     launches = [case.launch for drawn in samples for case in drawn.cases]
     reduced = {(reduce_axis_of(spec), spec.matmul is not None) for spec in specs}
@@ -88,9 +93,9 @@ def test_samples_cover_the_format() -> None:
                 if bit < inputs or bit == half_storage.OUTPUT_BIT} == {0, 1, 2}
 
 
-def test_typed_programs_keep_integers_and_floats_apart() -> None:
+def test_typed_programs_keep_integers_and_floats_apart(samples: list[Sample]) -> None:
     """An integer op that read a float would see what a NaN carries."""
-    drawn = [parity_fuzz.sample(2, index, launches=1).cases[0] for index in range(400)]
+    drawn = [sample.cases[0] for sample in samples]
     typed = [case for case in drawn if case.dtypes and case.spec.fold is None]
     assert len(typed) > 80
     for case in typed:
@@ -210,6 +215,32 @@ def test_a_difference_is_found_shrunk_saved_and_repeated(monkeypatch: pytest.Mon
         fuzzer.check_alone(again)
     monkeypatch.undo()
     fuzzer.check_alone(again)
+
+
+def test_products_run_in_parts_of_k(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the sums of the parts before, a result would be wrong."""
+    fuzzer, program = Fuzzer(), cpu.Program
+    numbers = [index for index in range(120) if parity_fuzz.sample(5, index, 1).spec.matmul is not None]
+    for index in numbers:
+        fuzzer.run(5, index)
+    assert fuzzer.counts["of them in parts of k"] > 3
+
+    class Forgetful:
+        def __init__(self, spec: Any, meta: Any) -> None:
+            self.program = program(spec, meta)
+
+        def run(self, words: Any, inputs: Any, outputs: Any, threads: int) -> None:
+            outputs[0][:-parity_fuzz.GUARD] = 0
+            self.program.run(words, inputs, outputs, threads)
+
+    monkeypatch.setattr(parity_fuzz.cpu, "Program", Forgetful)
+    found = 0
+    for index in numbers:
+        try:
+            fuzzer.run(5, index)
+        except Mismatch:
+            found += 1
+    assert found > 0
 
 
 def test_a_write_behind_the_output_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
