@@ -215,9 +215,11 @@ class _Cutter:
     def piece(self, box: Box, mm_range: tuple[int, int] | None) -> Piece:
         """Return the launch over a part of the grid."""
         windows = [self.windows.window(slot, box) for slot in range(self.meta.n_inputs)]
+        batch, batches = self.windows.batches(box)
         launch = dataclasses.replace(self.launch, rows=box.rows, cols=box.cols, mm_k=box.depth, mm_range=mm_range,
+                                     first_row=box.row % self.windows.height, first_batch=batch,
                                      view_params=tuple(words for _, words in windows),
-                                     mm_batch=self.windows.batches(box)[1] if self.meta.has_matmul else 1)
+                                     mm_batch=batches if self.meta.has_matmul else 1)
         return Piece(launch, pack_words(self.meta, launch), group_count_of(self.meta, launch),
                      tuple(window for window, _ in windows), self.windows.output(box))
 

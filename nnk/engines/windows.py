@@ -72,11 +72,8 @@ def operand_slots(spec: ExprSpec) -> dict[int, str]:
 
 def _numbers_read(spec: ExprSpec) -> set[str]:
     """Return which of ``row``, ``col`` and ``batch`` a program reads as numbers."""
-    instrs = spec.instrs if spec.fold is None else (*spec.fold.body, *spec.fold.finalize)
-    kinds = {_KIND[operand.kind] for instr in instrs
+    kinds = {_KIND[operand.kind] for instr in spec.instrs
              for operand in (instr.a, instr.b, instr.c)[:ops.OP_BY_CODE[instr.op].arity]}
-    if spec.fold is not None and spec.fold.tri_skip:
-        kinds.add("row")
     return kinds & {"row", "col", "batch"}
 
 
@@ -134,12 +131,15 @@ class Windows:
         # Half a block of rows is read from where the other half lies.
         rows = math.lcm(rows, *(self.launch.view_params[slot][0] for slot, name in enumerate(self.names)
                                 if name == "rotate_half"))
+        if self.spec.fold is not None:
+            # It is told the numbers of its first row and batch.
+            return 1, 0
         numbers = _numbers_read(self.spec)
         if "row" in numbers:
             rows = math.lcm(rows, self.height)
         if "batch" in numbers and self.launch.mm_batch > 1:
             rows = 0
-        if "col" in numbers or self.spec.fold is not None:
+        if "col" in numbers:
             cols = 0
         return rows, cols
 
@@ -150,10 +150,12 @@ class Windows:
 
     # ---------------------------------------------------------------------------------- inputs
 
-    def strided(self, slot: int, row: int, rows: int, col: int, cols: int) -> tuple[Window, Words]:
+    def strided(self, slot: int, row: int, rows: int, col: int, cols: int,
+                is_operand: bool = False) -> tuple[Window, Words]:
         """Return window and words of a strided view over some rows and columns.
 
         Dimensions inside of the cut keep their sizes; those outside of it have one index, which goes into the offset.
+        Where the window of an operand is too large, its columns may be copied as well as its rows: it cannot be cut.
         """
         rank, item = self.spec.views[slot].param, self.items[slot]
         words = self.launch.view_params[slot]
@@ -174,11 +176,15 @@ class Windows:
         start = low * item // self.limits.alignment * self.limits.alignment
         window, offset = Window(start, (high + 1) * item - start), first - start // item
         far = [axis for axis, extent in enumerate(new_sizes) if extent > 1]
-        if (window.nbytes > self.limits.buffer_bytes and len(far) == 1 and new_strides[far[0]] >= cols
-                and (col_stride == 1 or cols == 1)):
-            # Rows that lie apart, as the columns of a slice do: without what is between them.
-            window = Window(low * item, cols * item, rows, new_strides[far[0]] * item)
-            offset, new_strides[far[0]] = 0, cols
+        if window.nbytes > self.limits.buffer_bytes and len(far) == 1:
+            apart = new_strides[far[0]]
+            if apart >= cols and (col_stride == 1 or cols == 1):
+                # Rows that lie apart, as the columns of a slice do: without what is between them.
+                window = Window(low * item, cols * item, rows, apart * item)
+                offset, new_strides[far[0]] = 0, cols
+            elif is_operand and apart == 1 and col_stride >= rows:
+                window = Window(low * item, rows * item, cols, col_stride * item)
+                offset, col_stride = 0, rows
         return window, (offset, *reversed(new_sizes[:-1]), *reversed(new_strides), col_stride if cols > 1 else 0)
 
     def batches(self, box: Box) -> tuple[int, int]:
@@ -242,7 +248,7 @@ class Windows:
         batch, batches = self.batches(box)
         height, row, rows, width, col, cols = self.part_of_block(self.operands[slot], slot, box)
         if self.names[slot] == "strided":
-            return self.strided(slot, batch * height + row, batches * height if batches > 1 else rows, col, cols)
+            return self.strided(slot, batch * height + row, batches * height if batches > 1 else rows, col, cols, True)
         words, item = self.launch.view_params[slot], self.items[slot]
         group = words[0] if self.names[slot] == "head_group" else 1
         first, count = batch // group, -(-batches // group)

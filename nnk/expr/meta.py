@@ -30,7 +30,7 @@ HEADS: dict[str, tuple[str, ...]] = {
     "reduce": ("count", "cols", "rows", "vector_out"),
     "reduce_matmul": ("count", "cols", "rows", "vector_out", "mm_k", "mm_batch", "mm_trans"),
     "fold": ("count", "cols", "rows", "out_cols", "fold_k"),
-    "fold_matmul": ("count", "cols", "rows", "out_cols", "fold_k", "mm_k", "mm_batch"),
+    "fold_matmul": ("count", "cols", "rows", "out_cols", "fold_k", "mm_k", "mm_batch", "first_row", "first_batch"),
 }
 
 #: Head words of a kernel that reads its precision at run time: bit i for input i, bit 16 for the outputs.
@@ -167,6 +167,8 @@ class Launch:
     ``mm_trans``: bit 0 transposes a, bit 1 b.
     ``mm_range``: the part [first, end) of a matmul's k that a launch adds, None for all; see :func:`k_ranges_of`.
     ``out_cols``: the columns of a fold's output, whose length is ``cols``; 0 for other forms.
+    ``first_row``, ``first_batch``: the numbers of each batch's first row and of the first batch, of a fold that is a
+    part of a larger one.
     ``halves``: which slots hold float16 and which bfloat16 (:func:`nnk.expr.dtypes.half_words`).
     """
 
@@ -182,6 +184,8 @@ class Launch:
     out_cols: int = 0
     mm_range: tuple[int, int] | None = None
     halves: tuple[int, int] = (0, 0)
+    first_row: int = 0
+    first_batch: int = 0
 
 
 def reduce_axis_of(spec: ExprSpec) -> int:
@@ -294,7 +298,8 @@ def pack_words(meta: KernelMeta, launch: Launch) -> bytes:
     values = {"count": count, "cols": launch.cols, "rows": launch.rows, "vector_out": int(launch.vector_out),
               "out_cols": launch.out_cols, "fold_k": launch.cols,
               "mm_k": launch.mm_k, "mm_batch": launch.mm_batch, "mm_trans": launch.mm_trans,
-              "mm_first": _range_of(launch)[0], "mm_end": _range_of(launch)[1]}
+              "mm_first": _range_of(launch)[0], "mm_end": _range_of(launch)[1],
+              "first_row": launch.first_row, "first_batch": launch.first_batch}
     words: list[int] = [values[name] for name in meta.head]
     if meta.reads_halves:
         words.extend(launch.halves)

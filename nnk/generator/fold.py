@@ -119,6 +119,8 @@ class _FoldEmitter(_Emitter):
             if self.place == "final":
                 raise UnsupportedOpError("The matmul operand is not there in the finalize part of a fold", op="fold")
             return "score[e]"
+        if kind in ("row", "batch"):
+            return f"FLT(INT({'first_row+batch_row' if kind == 'row' else 'first_batch+batch'}))"
         return super().operand(operand)
 
     def register(self, number: int) -> str:
@@ -155,7 +157,7 @@ class _FoldEmitter(_Emitter):
     def item_store(self, number: int, text: str) -> str:
         """Return the store of an item of reduction ``number``; the identity where the row has no item (F3, F7)."""
         is_sum = ops.OP_BY_CODE[self.body.values[number].instr.op].name == "row_sum"
-        there = "j<width" + ("&&k0+j<=batch_row" if self.fold.tri_skip else "")
+        there = "j<width" + ("&&k0+j<=first_row+batch_row" if self.fold.tri_skip else "")
         return (f"items[j*5u+r/4u][r%4u]=U2F({there}?F2U({text}):"
                 f"{_SUM_IDENTITY if is_sum else _MAX_IDENTITY});")
 
@@ -232,7 +234,7 @@ class _FoldEmitter(_Emitter):
         """Return the update of the states; a row without items in the block keeps its own (F7)."""
         self.place = "row"
         changed = [state for state in range(self.fold.num_state) if self.body.now[state] != -1 - state]
-        condition = f"t<{FOLD_ROWS}u" + ("&&k0<=m0+t" if self.fold.tri_skip else "")
+        condition = f"t<{FOLD_ROWS}u" + ("&&k0<=top+t" if self.fold.tri_skip else "")
         temporary = [f"float n{state}={self.register(self.body.now[state])};" for state in changed]
         stores = [f"s{state}=n{state};" for state in changed]
         return [f"if({condition}){{ {' '.join(temporary + stores)} }}"] if changed else []
@@ -300,7 +302,7 @@ class _FoldEmitter(_Emitter):
         scale = []
         if vecacc.has_scale:
             at = self.slot_of(self.body.now[vecacc.scale_reg])
-            skip = (lambda row, value: f"(k0<=m0+{row}?{value}:0x3f800000u)") if self.fold.tri_skip else \
+            skip = (lambda row, value: f"(k0<=top+{row}?{value}:0x3f800000u)") if self.fold.tri_skip else \
                 (lambda row, value: value)
             for n, quad in enumerate(("quad", "quad+quad_step", "2u", "3u")):
                 lanes = ",".join(f"U2F({skip(f'({quad})*4u+{x}u', f'row_value[{at}][({quad})*4u+{x}u]')})"
@@ -308,7 +310,7 @@ class _FoldEmitter(_Emitter):
                 guard = ("", "if(quad_step<4u) ", "if(quad_step<2u) ", "if(quad_step<2u) ")[n]
                 scale.append(f"{guard}sum{n}=sum{n}*vec4({lanes});")
         tri = self.fold.tri_skip
-        span = "uint whole_items=m0<k0?0u:min(width,m0+1u-k0), items_end=min(width,m0+live-k0);" if tri else \
+        span = "uint whole_items=top<k0?0u:min(width,top+1u-k0), items_end=min(width,top+live-k0);" if tri else \
             "uint whole_items=width;"
         vector = self.element(vecacc.b_input, "vector_base+(k0+item)*vector_row+d*vector_column"
                               if self.is_strided(vecacc.b_input) else "vector_base+(k0+item)*out_cols+d")
@@ -336,7 +338,7 @@ class _FoldEmitter(_Emitter):
                       "uint d=min(d0+t%across,out_cols-1u);",
                       f"vec4 sum0=vec4(U2F({_SUM_IDENTITY}|nought)), sum1=sum0, sum2=sum0, sum3=sum0;"]
         if fold.tri_skip:
-            lines.append("uint stop=min(cols,m0+live);")
+            lines.append("uint top=first_row+m0, stop=min(cols,top+live);")
         return lines
 
     def final_code(self) -> list[str]:
@@ -373,7 +375,8 @@ class _FoldEmitter(_Emitter):
         end = self.end()
         block_code = self.block_code()
         main = blocks.MAIN.substitute(
-            head=", depth=W(5), batches=W(6)" if matmul is not None else ", batches=1u", block=numerics.FOLD_BLOCK,
+            head=", batches=1u" if matmul is None else
+            ", depth=W(5), batches=W(6), first_row=W(7), first_batch=W(8)", block=numerics.FOLD_BLOCK,
             rows=FOLD_ROWS, columns=FOLD_COLUMNS, stop="stop" if self.fold.tri_skip else "cols",
             begin=_indent(self.begin(), 2), block_code=block_code, end=_indent(end, 2))
         names = {ops.OP_BY_CODE[self.body.values[n].instr.op].name.removeprefix("row_")

@@ -119,7 +119,7 @@ ${edge}
 EDGE = Template("""\
         for(uint item=whole_items;item<items_end;item++){
           vec4 v=vec4(U2F(${vector})), p;
-          uvec4 rows4=uvec4(m0,m0+1u,m0+2u,m0+3u);
+          uvec4 rows4=uvec4(top,top+1u,top+2u,top+3u);
           uint col=k0+item;
           p=items[item*5u+quad]*v;
           sum0=mix(sum0,sum0+p,greaterThanEqual(rows4+quad*4u,uvec4(col)));

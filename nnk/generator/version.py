@@ -1,4 +1,4 @@
 """The generator version: part of every kernel key."""
 
 #: Raised whenever emitted code changes its text or its meaning; entries of other versions are never hit.
-GENERATOR_VERSION = 17
+GENERATOR_VERSION = 18

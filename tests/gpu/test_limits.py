@@ -40,6 +40,8 @@ LARGE = {
     "rows": (4099, lambda x: x.max(-1)),
     "taken rows": (4099, lambda x: nnk.take(x, [0, 17, -1, 17]) * 2.0),
     "right operand": (512, lambda x: x[:2] @ x.T),
+    "one row": (4099, lambda x: x.reshape(-1).sum()),
+    "taken elements": (4099, lambda x: nnk.take(x.reshape(-1), [0, -1, 2**25 + 5, 17])),
 }
 
 
@@ -71,6 +73,7 @@ SMALL = {
     "tail": lambda x, m: nnk.gelu(x @ m[:, :33]) * x + x[:, :, :1],
     "attention": lambda x, m: nnk.attention(x, x[:4], x[4:8]),
     "masked attention": lambda x, m: nnk.attention(x, x, x, x @ x.transpose(0, 2, 1)),
+    "causal attention": lambda x, m: nnk.attention(x, x, x, "causal", alibi=x[0, 0, :12]),
 }
 
 
@@ -90,7 +93,7 @@ def test_products_over_a_long_k(engine: Any, cpu: Any) -> None:
     engine.limits = dataclasses.replace(engine.limits, buffer_bytes=2**16, alignment=256)
     arrays = special_values((2, 3, 70_000), 1), special_values((70_000, 5), 2)
     for build in (lambda x, w: nnk.gelu(x[0] @ w) + 1.0, lambda x, w: x @ x.transpose(0, 2, 1),
-                  lambda x, w: x[1, :, ::-1] @ w[:, 1:]):
+                  lambda x, w: x[1, :, ::-1] @ w[:, 1:], lambda x, w: x[1].astype("float16") @ w.astype("float16")):
         y = build(*map(engine.array, arrays))
         pieces = engine.schedule([y])[0].steps[-1].pieces
         assert any(piece.goes_on for piece in pieces)

@@ -211,7 +211,7 @@ def program(spec):
 
 
 ATTENTION = folds.attention(4, 2, 6, "causal_doc", True)
-FOLD_WORDS = [12 * 4, 6, 12, 4, 6, 4, 2, 2, 6, 0, 0xFF800000]
+FOLD_WORDS = [12 * 4, 6, 12, 4, 6, 4, 2, 0, 0, 2, 6, 0, 0xFF800000]
 FOLD_SIZES = [48, 48, 48, 2, 12, 12]
 
 
@@ -228,7 +228,7 @@ def test_fold_words_and_sizes_that_fit():
 
 
 @pytest.mark.parametrize(("at", "value"), [
-    (0, 49), (1, 7), (2, 13), (3, 0), (3, 5), (4, 7), (5, 1025), (5, 5), (6, 0), (6, 5), (7, 0), (8, 7)])
+    (0, 49), (1, 7), (2, 13), (3, 0), (3, 5), (4, 7), (5, 1025), (5, 5), (6, 0), (6, 5), (9, 0), (10, 7)])
 def test_fold_words_that_do_not_fit(at, value):
     words = list(FOLD_WORDS)
     words[at] = value
@@ -250,10 +250,10 @@ def test_fold_output_that_is_too_short():
 def test_head_groups_of_a_fold():
     """One block of keys serves two batches; a ratio of 0 and other views are refused."""
     grouped = ATTENTION._replace(views=(*ATTENTION.views[:1], ViewSpec(15, 0, 2), *ATTENTION.views[2:]))
-    words = [*FOLD_WORDS[:7], 2, *FOLD_WORDS[7:]]
+    words = [*FOLD_WORDS[:9], 2, *FOLD_WORDS[9:]]
     run_fold(words, [48, 24, *FOLD_SIZES[2:]], grouped)
     with pytest.raises(ShapeError, match="head-group ratio above 0"):
-        run_fold([*words[:7], 0, *words[8:]], FOLD_SIZES, grouped)
+        run_fold([*words[:9], 0, *words[10:]], FOLD_SIZES, grouped)
     with pytest.raises(UnsupportedOpError, match="linear, head_group or strided view for input 2"):
         run_fold(spec=ATTENTION._replace(views=(*ATTENTION.views[:2], ViewSpec(VIEW["col_broadcast"]),
                                                 *ATTENTION.views[3:])))
@@ -280,7 +280,7 @@ def test_strided_views_of_a_fold(slot):
     spec = ATTENTION._replace(views=tuple(ViewSpec(VIEW["strided"], 0, 3) if index == slot else view
                                           for index, view in enumerate(ATTENTION.views)))
     spec = spec._replace(fold=spec.fold._replace(matmul=spec.fold.matmul._replace(trans_a=0, trans_b=0)))
-    at = 7 if slot < 3 else 8
+    at = 9 if slot < 3 else 10
 
     def words(inner):
         return [*FOLD_WORDS[:at], 0, 2, inner, 0, rows * columns, columns, 1, *FOLD_WORDS[at:]]

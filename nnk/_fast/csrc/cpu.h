@@ -217,6 +217,7 @@ typedef struct {
     nnk_buffer out[NNK_MAX_OUTPUTS];
     uint64_t rows, cols;      /* the grid */
     uint64_t m, k, batch;     /* matmul: rows of a batch, inner size, batches; fold: k is that of its matmul */
+    uint64_t first_row, first_batch; /* fold: the numbers of each batch's first row, and of the first batch */
     uint64_t k_first, k_end;  /* matmul: the part of k that is added; the sums are in the output before and behind it */
     uint64_t out_cols;        /* fold: columns of the output, cols is its length */
     uint32_t trans;

@@ -461,8 +461,8 @@ static void begin_tile(fold_context *ctx, const fold_work *work, uint64_t item) 
     ctx->r0 = ctx->batch * run->m + ctx->i0;
     ctx->n = (size_t)min64(work->tile_rows, run->m - ctx->i0);
     ctx->lo = 0;
-    ctx->batch_number = (float)ctx->batch;
-    for (size_t r = 0; r < ctx->n; r++) ctx->row_number[r] = (float)(ctx->i0 + r);
+    ctx->batch_number = (float)(run->first_batch + ctx->batch);
+    for (size_t r = 0; r < ctx->n; r++) ctx->row_number[r] = (float)(run->first_row + ctx->i0 + r);
     for (unsigned i = 0; i < f->n_states; i++) fill(ctx->row[i], float_of(f->inits[i]), ctx->n);
     if (f->has_vecacc) fill(ctx->vector, float_of(NNK_SUM_IDENTITY_BITS), ctx->n * run->out_cols);
     find_operands(ctx, ctx->batch);
@@ -476,7 +476,7 @@ static void run_block(fold_context *ctx, uint64_t k0) {
     ctx->width = (size_t)min64(BLOCK, run->cols - k0);
     ctx->lo = 0;
     for (size_t r = 0; r < ctx->n; r++) {
-        uint64_t end = f->tri_skip ? ctx->i0 + r + 1 : run->cols; /* F7 */
+        uint64_t end = f->tri_skip ? run->first_row + ctx->i0 + r + 1 : run->cols; /* F7 */
         ctx->valid[r] = end <= k0 ? 0 : (size_t)min64(ctx->width, end - k0);
         if (ctx->valid[r] == 0) ctx->lo = r + 1;
     }
@@ -499,7 +499,8 @@ static void work_tiles(void *arg, nnk_job *job) {
     atomic_store_explicit(&work->started, true, memory_order_relaxed);
     for (uint64_t item; nnk_job_next(job, &item);) {
         begin_tile(&ctx, work, item);
-        uint64_t end = run->plan->spec.fold.tri_skip ? min64(run->cols, ctx.i0 + ctx.n) : run->cols;
+        uint64_t rows_end = run->first_row + ctx.i0 + ctx.n;
+        uint64_t end = run->plan->spec.fold.tri_skip ? min64(run->cols, rows_end) : run->cols;
         for (uint64_t k0 = 0; k0 < end; k0 += BLOCK) run_block(&ctx, k0);
         for (size_t r = 0; r < ctx.n; r++) finalize_row(&ctx, r);
     }

@@ -168,6 +168,8 @@ static int read_head(nnk_run *run) {
     run->out_cols = w[3];
     run->k = f->has_matmul ? w[5] : 0;
     run->batch = f->has_matmul ? w[6] : 1;
+    run->first_row = f->has_matmul ? w[7] : 0;
+    run->first_batch = f->has_matmul ? w[8] : 0;
     if (mul(run->rows, run->out_cols) != w[0] || w[1] != w[4])
         return nnk_fail(run->fault, NNK_EXTENT, "Parameter words: %u results are not %u rows of %u, or the fold's length "
                         "%u is not %u", w[0], w[2], w[3], w[1], w[4]);

@@ -5,7 +5,7 @@ layout(std430,set=0,binding=1) readonly buffer B1{uint d[];} b1;
 layout(std430,set=0,binding=2) readonly buffer B2{uint d[];} b2;
 layout(std430,set=0,binding=3) writeonly buffer O0{uint d[];} o0;
 layout(std430,set=0,binding=1) readonly buffer C1{uvec4 d[];} c1;
-layout(push_constant) uniform P{uint words[10];};
+layout(push_constant) uniform P{uint words[12];};
 #define W(n) words[n]
 #define FN
 #define F2U floatBitsToUint
@@ -155,15 +155,15 @@ uint finish_sum(uint t){
   return a[0];
 }
 void main(){
-  uint cols=W(1), rows=W(2), out_cols=W(3), depth=W(5), batches=W(6);
+  uint cols=W(1), rows=W(2), out_cols=W(3), depth=W(5), batches=W(6), first_row=W(7), first_batch=W(8);
   uint height=rows/batches, t=gl_LocalInvocationID.x, j=t%128u, side=t/128u, nought=gl_WorkGroupID.y;
   uint tiles=(height-1u)/16u+1u, chunks=(out_cols-1u)/256u+1u, groups=tiles*batches*chunks;
   for(uint group=gl_WorkGroupID.x;group<groups;group+=gl_NumWorkGroups.x){
     uint chunk=group%chunks, m0=(group/chunks%tiles)*16u, batch=group/chunks/tiles, live=min(height-m0,16u);
     float s0=U2F(0xff800000u|nought), s1=U2F(0x00000000u|nought);
     uint query_base=(batch)*height*depth;
-    uint key_base=(batch/W(7))*cols*depth;
-    uint vector_base=(batch/W(8))*cols*out_cols;
+    uint key_base=(batch/W(9))*cols*depth;
+    uint vector_base=(batch/W(10))*cols*out_cols;
     uint d0=chunk*256u, span=min(out_cols-d0,256u);
     uint across=span<=64u?64u:span<=128u?128u:256u, quad=t/across, quad_step=256u/across;
     uint d=min(d0+t%across,out_cols-1u);
@@ -206,7 +206,7 @@ void main(){
         uint r=side*8u+e;
         if(r<live){
           uint batch_row=m0+r, row=batch*height+batch_row, col=min(k0+j,cols-1u), i=row*cols+col;
-          float v0=(score[e])*(U2F(W(9)));
+          float v0=(score[e])*(U2F(W(11)));
           kept0[e]=v0;
           items[j*5u+r/4u][r%4u]=U2F(j<width?F2U(v0):0xff7fffffu);
         }

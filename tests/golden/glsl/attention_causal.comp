@@ -8,7 +8,7 @@ layout(std430,set=0,binding=4) readonly buffer B4{uint d[];} b4;
 layout(std430,set=0,binding=5) readonly buffer B5{uint d[];} b5;
 layout(std430,set=0,binding=6) writeonly buffer O0{uint d[];} o0;
 layout(std430,set=0,binding=1) readonly buffer C1{uvec4 d[];} c1;
-layout(push_constant) uniform P{uint words[26];};
+layout(push_constant) uniform P{uint words[28];};
 #define W(n) words[n]
 #define FN
 #define F2U floatBitsToUint
@@ -161,22 +161,22 @@ uint finish_sum(uint t){
   return a[0];
 }
 void main(){
-  uint cols=W(1), rows=W(2), out_cols=W(3), depth=W(5), batches=W(6);
+  uint cols=W(1), rows=W(2), out_cols=W(3), depth=W(5), batches=W(6), first_row=W(7), first_batch=W(8);
   uint height=rows/batches, t=gl_LocalInvocationID.x, j=t%128u, side=t/128u, nought=gl_WorkGroupID.y;
   uint tiles=(height-1u)/16u+1u, chunks=(out_cols-1u)/256u+1u, groups=tiles*batches*chunks;
   for(uint group=gl_WorkGroupID.x;group<groups;group+=gl_NumWorkGroups.x){
     uint chunk=group%chunks, m0=(group/chunks%tiles)*16u, batch=group/chunks/tiles, live=min(height-m0,16u);
     float s0=U2F(0xff800000u|nought), s1=U2F(0x00000000u|nought);
     uint query_base=(batch)*height*depth;
-    uint key_base=(batch/W(7))*cols*depth;
-    uint first4=W(10)+(batch*height)%W(12)*W(15)+((batch*height)/W(12))%W(11)*W(14)+(((batch*height)/W(12))/W(11))*W(13);
-    uint first5=W(17)+(batch*height)%W(19)*W(22)+((batch*height)/W(19))%W(18)*W(21)+(((batch*height)/W(19))/W(18))*W(20);
-    uint vector_base=(batch/W(8))*cols*out_cols;
+    uint key_base=(batch/W(9))*cols*depth;
+    uint first4=W(12)+(batch*height)%W(14)*W(17)+((batch*height)/W(14))%W(13)*W(16)+(((batch*height)/W(14))/W(13))*W(15);
+    uint first5=W(19)+(batch*height)%W(21)*W(24)+((batch*height)/W(21))%W(20)*W(23)+(((batch*height)/W(21))/W(20))*W(22);
+    uint vector_base=(batch/W(10))*cols*out_cols;
     uint d0=chunk*256u, span=min(out_cols-d0,256u);
     uint across=span<=64u?64u:span<=128u?128u:256u, quad=t/across, quad_step=256u/across;
     uint d=min(d0+t%across,out_cols-1u);
     vec4 sum0=vec4(U2F(0x80000000u|nought)), sum1=sum0, sum2=sum0, sum3=sum0;
-    uint stop=min(cols,m0+live);
+    uint top=first_row+m0, stop=min(cols,top+live);
     for(uint k0=0u;k0<stop;k0+=128u){
       uint width=min(cols-k0,128u);
       vec4 acc0=vec4(U2F(depth==0u?nought:0x80000000u)), acc1=acc0;
@@ -215,19 +215,19 @@ void main(){
         uint r=side*8u+e;
         if(r<live){
           uint batch_row=m0+r, row=batch*height+batch_row, col=min(k0+j,cols-1u), i=row*cols+col;
-          float x3=U2F(b3.d[batch%W(9)]);
-          float x4=U2F(b4.d[first4+batch_row*W(15)+col*W(16)]);
-          float x5=U2F(b5.d[first5+batch_row*W(22)+col*W(23)]);
-          float v0=(score[e])*(U2F(W(25)));
-          float v1=(FLT(INT(col)))-(FLT(INT(batch_row)));
+          float x3=U2F(b3.d[batch%W(11)]);
+          float x4=U2F(b4.d[first4+batch_row*W(17)+col*W(18)]);
+          float x5=U2F(b5.d[first5+batch_row*W(24)+col*W(25)]);
+          float v0=(score[e])*(U2F(W(27)));
+          float v1=(FLT(INT(col)))-(FLT(INT(first_row+batch_row)));
           float v2=(x3)*(v1);
           float v3=(v0)+(v2);
           float v4=U2F(nn_eq(F2U(x4),F2U(x5))^0x3f800000u);
-          float v5=U2F(SEL((F2U(v4)&0x7fffffffu)!=0u,F2U(U2F(W(24))),F2U(v3)));
-          float v6=U2F(nn_lt(F2U(FLT(INT(batch_row))),F2U(FLT(INT(col)))));
-          float v7=U2F(SEL((F2U(v6)&0x7fffffffu)!=0u,F2U(U2F(W(24))),F2U(v5)));
+          float v5=U2F(SEL((F2U(v4)&0x7fffffffu)!=0u,F2U(U2F(W(26))),F2U(v3)));
+          float v6=U2F(nn_lt(F2U(FLT(INT(first_row+batch_row))),F2U(FLT(INT(col)))));
+          float v7=U2F(SEL((F2U(v6)&0x7fffffffu)!=0u,F2U(U2F(W(26))),F2U(v5)));
           kept7[e]=v7;
-          items[j*5u+r/4u][r%4u]=U2F(j<width&&k0+j<=batch_row?F2U(v7):0xff7fffffu);
+          items[j*5u+r/4u][r%4u]=U2F(j<width&&k0+j<=first_row+batch_row?F2U(v7):0xff7fffffu);
         }
       }
       barrier();
@@ -251,7 +251,7 @@ void main(){
           uint batch_row=m0+r, row=batch*height+batch_row, col=min(k0+j,cols-1u), i=row*cols+col;
           float v12=(kept7[e])-(U2F(row_value[1][r]));
           float v13=nn_exp(v12);
-          items[j*5u+r/4u][r%4u]=U2F(j<width&&k0+j<=batch_row?F2U(v13):0x80000000u);
+          items[j*5u+r/4u][r%4u]=U2F(j<width&&k0+j<=first_row+batch_row?F2U(v13):0x80000000u);
         }
       }
       barrier();
@@ -263,11 +263,11 @@ void main(){
         v16=(v14)+(v15);
       }
       {
-        sum0=sum0*vec4(U2F((k0<=m0+(quad)*4u+0u?row_value[2][(quad)*4u+0u]:0x3f800000u)),U2F((k0<=m0+(quad)*4u+1u?row_value[2][(quad)*4u+1u]:0x3f800000u)),U2F((k0<=m0+(quad)*4u+2u?row_value[2][(quad)*4u+2u]:0x3f800000u)),U2F((k0<=m0+(quad)*4u+3u?row_value[2][(quad)*4u+3u]:0x3f800000u)));
-        if(quad_step<4u) sum1=sum1*vec4(U2F((k0<=m0+(quad+quad_step)*4u+0u?row_value[2][(quad+quad_step)*4u+0u]:0x3f800000u)),U2F((k0<=m0+(quad+quad_step)*4u+1u?row_value[2][(quad+quad_step)*4u+1u]:0x3f800000u)),U2F((k0<=m0+(quad+quad_step)*4u+2u?row_value[2][(quad+quad_step)*4u+2u]:0x3f800000u)),U2F((k0<=m0+(quad+quad_step)*4u+3u?row_value[2][(quad+quad_step)*4u+3u]:0x3f800000u)));
-        if(quad_step<2u) sum2=sum2*vec4(U2F((k0<=m0+(2u)*4u+0u?row_value[2][(2u)*4u+0u]:0x3f800000u)),U2F((k0<=m0+(2u)*4u+1u?row_value[2][(2u)*4u+1u]:0x3f800000u)),U2F((k0<=m0+(2u)*4u+2u?row_value[2][(2u)*4u+2u]:0x3f800000u)),U2F((k0<=m0+(2u)*4u+3u?row_value[2][(2u)*4u+3u]:0x3f800000u)));
-        if(quad_step<2u) sum3=sum3*vec4(U2F((k0<=m0+(3u)*4u+0u?row_value[2][(3u)*4u+0u]:0x3f800000u)),U2F((k0<=m0+(3u)*4u+1u?row_value[2][(3u)*4u+1u]:0x3f800000u)),U2F((k0<=m0+(3u)*4u+2u?row_value[2][(3u)*4u+2u]:0x3f800000u)),U2F((k0<=m0+(3u)*4u+3u?row_value[2][(3u)*4u+3u]:0x3f800000u)));
-        uint whole_items=m0<k0?0u:min(width,m0+1u-k0), items_end=min(width,m0+live-k0);
+        sum0=sum0*vec4(U2F((k0<=top+(quad)*4u+0u?row_value[2][(quad)*4u+0u]:0x3f800000u)),U2F((k0<=top+(quad)*4u+1u?row_value[2][(quad)*4u+1u]:0x3f800000u)),U2F((k0<=top+(quad)*4u+2u?row_value[2][(quad)*4u+2u]:0x3f800000u)),U2F((k0<=top+(quad)*4u+3u?row_value[2][(quad)*4u+3u]:0x3f800000u)));
+        if(quad_step<4u) sum1=sum1*vec4(U2F((k0<=top+(quad+quad_step)*4u+0u?row_value[2][(quad+quad_step)*4u+0u]:0x3f800000u)),U2F((k0<=top+(quad+quad_step)*4u+1u?row_value[2][(quad+quad_step)*4u+1u]:0x3f800000u)),U2F((k0<=top+(quad+quad_step)*4u+2u?row_value[2][(quad+quad_step)*4u+2u]:0x3f800000u)),U2F((k0<=top+(quad+quad_step)*4u+3u?row_value[2][(quad+quad_step)*4u+3u]:0x3f800000u)));
+        if(quad_step<2u) sum2=sum2*vec4(U2F((k0<=top+(2u)*4u+0u?row_value[2][(2u)*4u+0u]:0x3f800000u)),U2F((k0<=top+(2u)*4u+1u?row_value[2][(2u)*4u+1u]:0x3f800000u)),U2F((k0<=top+(2u)*4u+2u?row_value[2][(2u)*4u+2u]:0x3f800000u)),U2F((k0<=top+(2u)*4u+3u?row_value[2][(2u)*4u+3u]:0x3f800000u)));
+        if(quad_step<2u) sum3=sum3*vec4(U2F((k0<=top+(3u)*4u+0u?row_value[2][(3u)*4u+0u]:0x3f800000u)),U2F((k0<=top+(3u)*4u+1u?row_value[2][(3u)*4u+1u]:0x3f800000u)),U2F((k0<=top+(3u)*4u+2u?row_value[2][(3u)*4u+2u]:0x3f800000u)),U2F((k0<=top+(3u)*4u+3u?row_value[2][(3u)*4u+3u]:0x3f800000u)));
+        uint whole_items=top<k0?0u:min(width,top+1u-k0), items_end=min(width,top+live-k0);
         for(uint item=0u;item<whole_items;item++){
           vec4 v=vec4(U2F(b2.d[vector_base+(k0+item)*out_cols+d])), p;
           p=items[item*5u+quad]*v; sum0=sum0+p;
@@ -279,7 +279,7 @@ void main(){
         }
         for(uint item=whole_items;item<items_end;item++){
           vec4 v=vec4(U2F(b2.d[vector_base+(k0+item)*out_cols+d])), p;
-          uvec4 rows4=uvec4(m0,m0+1u,m0+2u,m0+3u);
+          uvec4 rows4=uvec4(top,top+1u,top+2u,top+3u);
           uint col=k0+item;
           p=items[item*5u+quad]*v;
           sum0=mix(sum0,sum0+p,greaterThanEqual(rows4+quad*4u,uvec4(col)));
@@ -295,7 +295,7 @@ void main(){
           }
         }
       }
-      if(t<16u&&k0<=m0+t){ float n0=v17; float n1=v16; s0=n0; s1=n1; }
+      if(t<16u&&k0<=top+t){ float n0=v17; float n1=v16; s0=n0; s1=n1; }
       barrier();
       if(cols-k0<=128u) break;
     }

@@ -5,7 +5,7 @@ layout(std430,set=0,binding=1) readonly buffer B1{uint d[];} b1;
 layout(std430,set=0,binding=2) readonly buffer B2{uint d[];} b2;
 layout(std430,set=0,binding=3) buffer O0{uint d[];} o0;
 layout(std430,set=0,binding=1) readonly buffer C1{uvec4 d[];} c1;
-layout(push_constant) uniform P{uint words[13];};
+layout(push_constant) uniform P{uint words[15];};
 #define W(n) words[n]
 #define FN
 #define F2U floatBitsToUint
@@ -107,19 +107,19 @@ FN float nn_exp(float x){
   return SEL(ax>0x7f800000u,U2F(QNAN),y);
 }
 uint load0(uint a){
-  uint f16=W(7)&1u, bf16=W(8)&1u;
+  uint f16=W(9)&1u, bf16=W(10)&1u;
   if((f16|bf16)==0u) return b0.d[a];
   uint h=(b0.d[a>>1]>>((a&1u)*16u))&0xffffu;
   return f16!=0u?nn_f16_to_f32(h):nn_bf16_to_f32(h);
 }
 uint load1(uint a){
-  uint f16=W(7)&2u, bf16=W(8)&2u;
+  uint f16=W(9)&2u, bf16=W(10)&2u;
   if((f16|bf16)==0u) return b1.d[a];
   uint h=(b1.d[a>>1]>>((a&1u)*16u))&0xffffu;
   return f16!=0u?nn_f16_to_f32(h):nn_bf16_to_f32(h);
 }
 uvec4 quad1(uint q){
-  uint f16=W(7)&2u, bf16=W(8)&2u;
+  uint f16=W(9)&2u, bf16=W(10)&2u;
   if((f16|bf16)==0u) return c1.d[q];
   uint v=b1.d[q*2u], w=b1.d[q*2u+1u];
   uvec4 h=uvec4(v&0xffffu,v>>16,w&0xffffu,w>>16);
@@ -127,14 +127,14 @@ uvec4 quad1(uint q){
   return uvec4(nn_bf16_to_f32(h.x),nn_bf16_to_f32(h.y),nn_bf16_to_f32(h.z),nn_bf16_to_f32(h.w));
 }
 uint load2(uint a){
-  uint f16=W(7)&4u, bf16=W(8)&4u;
+  uint f16=W(9)&4u, bf16=W(10)&4u;
   if((f16|bf16)==0u) return b2.d[a];
   uint h=(b2.d[a>>1]>>((a&1u)*16u))&0xffffu;
   return f16!=0u?nn_f16_to_f32(h):nn_bf16_to_f32(h);
 }
-uint half0(uint u){ return (W(7)&0x10000u)!=0u?nn_f32_to_f16(u):nn_f32_to_bf16(u); }
+uint half0(uint u){ return (W(9)&0x10000u)!=0u?nn_f32_to_f16(u):nn_f32_to_bf16(u); }
 void store0(uint a,uint u){
-  if(((W(7)|W(8))&0x10000u)==0u){ o0.d[a]=nn_canon(u); return; }
+  if(((W(9)|W(10))&0x10000u)==0u){ o0.d[a]=nn_canon(u); return; }
   uint shift=(a&1u)*16u;
   atomicAnd(o0.d[a>>1],~(0xffffu<<shift));
   atomicOr(o0.d[a>>1],half0(u)<<shift);
@@ -211,20 +211,20 @@ uint finish_sum(uint t){
   return a[0];
 }
 void main(){
-  uint cols=W(1), rows=W(2), out_cols=W(3), depth=W(5), batches=W(6);
+  uint cols=W(1), rows=W(2), out_cols=W(3), depth=W(5), batches=W(6), first_row=W(7), first_batch=W(8);
   uint height=rows/batches, t=gl_LocalInvocationID.x, j=t%128u, side=t/128u, nought=gl_WorkGroupID.y;
   uint tiles=(height-1u)/16u+1u, chunks=(out_cols-1u)/256u+1u, groups=tiles*batches*chunks;
   for(uint group=gl_WorkGroupID.x;group<groups;group+=gl_NumWorkGroups.x){
     uint chunk=group%chunks, m0=(group/chunks%tiles)*16u, batch=group/chunks/tiles, live=min(height-m0,16u);
     float s0=U2F(0xff800000u|nought), s1=U2F(0x00000000u|nought);
     uint query_base=(batch)*height*depth;
-    uint key_base=(batch/W(9))*cols*depth;
-    uint vector_base=(batch/W(10))*cols*out_cols;
+    uint key_base=(batch/W(11))*cols*depth;
+    uint vector_base=(batch/W(12))*cols*out_cols;
     uint d0=chunk*256u, span=min(out_cols-d0,256u);
     uint across=span<=64u?64u:span<=128u?128u:256u, quad=t/across, quad_step=256u/across;
     uint d=min(d0+t%across,out_cols-1u);
     vec4 sum0=vec4(U2F(0x80000000u|nought)), sum1=sum0, sum2=sum0, sum3=sum0;
-    uint stop=min(cols,m0+live);
+    uint top=first_row+m0, stop=min(cols,top+live);
     for(uint k0=0u;k0<stop;k0+=128u){
       uint width=min(cols-k0,128u);
       vec4 acc0=vec4(U2F(depth==0u?nought:0x80000000u)), acc1=acc0;
@@ -263,11 +263,11 @@ void main(){
         uint r=side*8u+e;
         if(r<live){
           uint batch_row=m0+r, row=batch*height+batch_row, col=min(k0+j,cols-1u), i=row*cols+col;
-          float v0=(score[e])*(U2F(W(12)));
-          float v1=U2F(nn_lt(F2U(FLT(INT(batch_row))),F2U(FLT(INT(col)))));
-          float v2=U2F(SEL((F2U(v1)&0x7fffffffu)!=0u,F2U(U2F(W(11))),F2U(v0)));
+          float v0=(score[e])*(U2F(W(14)));
+          float v1=U2F(nn_lt(F2U(FLT(INT(first_row+batch_row))),F2U(FLT(INT(col)))));
+          float v2=U2F(SEL((F2U(v1)&0x7fffffffu)!=0u,F2U(U2F(W(13))),F2U(v0)));
           kept2[e]=v2;
-          items[j*5u+r/4u][r%4u]=U2F(j<width&&k0+j<=batch_row?F2U(v2):0xff7fffffu);
+          items[j*5u+r/4u][r%4u]=U2F(j<width&&k0+j<=first_row+batch_row?F2U(v2):0xff7fffffu);
         }
       }
       barrier();
@@ -291,7 +291,7 @@ void main(){
           uint batch_row=m0+r, row=batch*height+batch_row, col=min(k0+j,cols-1u), i=row*cols+col;
           float v7=(kept2[e])-(U2F(row_value[1][r]));
           float v8=nn_exp(v7);
-          items[j*5u+r/4u][r%4u]=U2F(j<width&&k0+j<=batch_row?F2U(v8):0x80000000u);
+          items[j*5u+r/4u][r%4u]=U2F(j<width&&k0+j<=first_row+batch_row?F2U(v8):0x80000000u);
         }
       }
       barrier();
@@ -303,11 +303,11 @@ void main(){
         v11=(v9)+(v10);
       }
       {
-        sum0=sum0*vec4(U2F((k0<=m0+(quad)*4u+0u?row_value[2][(quad)*4u+0u]:0x3f800000u)),U2F((k0<=m0+(quad)*4u+1u?row_value[2][(quad)*4u+1u]:0x3f800000u)),U2F((k0<=m0+(quad)*4u+2u?row_value[2][(quad)*4u+2u]:0x3f800000u)),U2F((k0<=m0+(quad)*4u+3u?row_value[2][(quad)*4u+3u]:0x3f800000u)));
-        if(quad_step<4u) sum1=sum1*vec4(U2F((k0<=m0+(quad+quad_step)*4u+0u?row_value[2][(quad+quad_step)*4u+0u]:0x3f800000u)),U2F((k0<=m0+(quad+quad_step)*4u+1u?row_value[2][(quad+quad_step)*4u+1u]:0x3f800000u)),U2F((k0<=m0+(quad+quad_step)*4u+2u?row_value[2][(quad+quad_step)*4u+2u]:0x3f800000u)),U2F((k0<=m0+(quad+quad_step)*4u+3u?row_value[2][(quad+quad_step)*4u+3u]:0x3f800000u)));
-        if(quad_step<2u) sum2=sum2*vec4(U2F((k0<=m0+(2u)*4u+0u?row_value[2][(2u)*4u+0u]:0x3f800000u)),U2F((k0<=m0+(2u)*4u+1u?row_value[2][(2u)*4u+1u]:0x3f800000u)),U2F((k0<=m0+(2u)*4u+2u?row_value[2][(2u)*4u+2u]:0x3f800000u)),U2F((k0<=m0+(2u)*4u+3u?row_value[2][(2u)*4u+3u]:0x3f800000u)));
-        if(quad_step<2u) sum3=sum3*vec4(U2F((k0<=m0+(3u)*4u+0u?row_value[2][(3u)*4u+0u]:0x3f800000u)),U2F((k0<=m0+(3u)*4u+1u?row_value[2][(3u)*4u+1u]:0x3f800000u)),U2F((k0<=m0+(3u)*4u+2u?row_value[2][(3u)*4u+2u]:0x3f800000u)),U2F((k0<=m0+(3u)*4u+3u?row_value[2][(3u)*4u+3u]:0x3f800000u)));
-        uint whole_items=m0<k0?0u:min(width,m0+1u-k0), items_end=min(width,m0+live-k0);
+        sum0=sum0*vec4(U2F((k0<=top+(quad)*4u+0u?row_value[2][(quad)*4u+0u]:0x3f800000u)),U2F((k0<=top+(quad)*4u+1u?row_value[2][(quad)*4u+1u]:0x3f800000u)),U2F((k0<=top+(quad)*4u+2u?row_value[2][(quad)*4u+2u]:0x3f800000u)),U2F((k0<=top+(quad)*4u+3u?row_value[2][(quad)*4u+3u]:0x3f800000u)));
+        if(quad_step<4u) sum1=sum1*vec4(U2F((k0<=top+(quad+quad_step)*4u+0u?row_value[2][(quad+quad_step)*4u+0u]:0x3f800000u)),U2F((k0<=top+(quad+quad_step)*4u+1u?row_value[2][(quad+quad_step)*4u+1u]:0x3f800000u)),U2F((k0<=top+(quad+quad_step)*4u+2u?row_value[2][(quad+quad_step)*4u+2u]:0x3f800000u)),U2F((k0<=top+(quad+quad_step)*4u+3u?row_value[2][(quad+quad_step)*4u+3u]:0x3f800000u)));
+        if(quad_step<2u) sum2=sum2*vec4(U2F((k0<=top+(2u)*4u+0u?row_value[2][(2u)*4u+0u]:0x3f800000u)),U2F((k0<=top+(2u)*4u+1u?row_value[2][(2u)*4u+1u]:0x3f800000u)),U2F((k0<=top+(2u)*4u+2u?row_value[2][(2u)*4u+2u]:0x3f800000u)),U2F((k0<=top+(2u)*4u+3u?row_value[2][(2u)*4u+3u]:0x3f800000u)));
+        if(quad_step<2u) sum3=sum3*vec4(U2F((k0<=top+(3u)*4u+0u?row_value[2][(3u)*4u+0u]:0x3f800000u)),U2F((k0<=top+(3u)*4u+1u?row_value[2][(3u)*4u+1u]:0x3f800000u)),U2F((k0<=top+(3u)*4u+2u?row_value[2][(3u)*4u+2u]:0x3f800000u)),U2F((k0<=top+(3u)*4u+3u?row_value[2][(3u)*4u+3u]:0x3f800000u)));
+        uint whole_items=top<k0?0u:min(width,top+1u-k0), items_end=min(width,top+live-k0);
         for(uint item=0u;item<whole_items;item++){
           vec4 v=vec4(U2F(load2(vector_base+(k0+item)*out_cols+d))), p;
           p=items[item*5u+quad]*v; sum0=sum0+p;
@@ -319,7 +319,7 @@ void main(){
         }
         for(uint item=whole_items;item<items_end;item++){
           vec4 v=vec4(U2F(load2(vector_base+(k0+item)*out_cols+d))), p;
-          uvec4 rows4=uvec4(m0,m0+1u,m0+2u,m0+3u);
+          uvec4 rows4=uvec4(top,top+1u,top+2u,top+3u);
           uint col=k0+item;
           p=items[item*5u+quad]*v;
           sum0=mix(sum0,sum0+p,greaterThanEqual(rows4+quad*4u,uvec4(col)));
@@ -335,7 +335,7 @@ void main(){
           }
         }
       }
-      if(t<16u&&k0<=m0+t){ float n0=v12; float n1=v11; s0=n0; s1=n1; }
+      if(t<16u&&k0<=top+t){ float n0=v12; float n1=v11; s0=n0; s1=n1; }
       barrier();
       if(cols-k0<=128u) break;
     }

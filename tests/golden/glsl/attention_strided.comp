@@ -158,16 +158,16 @@ uint finish_sum(uint t){
   return a[0];
 }
 void main(){
-  uint cols=W(1), rows=W(2), out_cols=W(3), depth=W(5), batches=W(6);
+  uint cols=W(1), rows=W(2), out_cols=W(3), depth=W(5), batches=W(6), first_row=W(7), first_batch=W(8);
   uint height=rows/batches, t=gl_LocalInvocationID.x, j=t%128u, side=t/128u, nought=gl_WorkGroupID.y;
   uint tiles=(height-1u)/16u+1u, chunks=(out_cols-1u)/256u+1u, groups=tiles*batches*chunks;
   for(uint group=gl_WorkGroupID.x;group<groups;group+=gl_NumWorkGroups.x){
     uint chunk=group%chunks, m0=(group/chunks%tiles)*16u, batch=group/chunks/tiles, live=min(height-m0,16u);
     float s0=U2F(0xff800000u|nought), s1=U2F(0x00000000u|nought);
-    uint query_base=W(7)+(batch*height)%W(9)*W(12)+((batch*height)/W(9))%W(8)*W(11)+(((batch*height)/W(9))/W(8))*W(10), query_row=W(12), query_column=W(13);
-    uint key_base=W(14)+(batch*depth)%W(16)*W(19)+((batch*depth)/W(16))%W(15)*W(18)+(((batch*depth)/W(16))/W(15))*W(17), key_row=W(19), key_column=W(20);
-    uint first3=W(28)+(batch*height)%W(30)*W(33)+((batch*height)/W(30))%W(29)*W(32)+(((batch*height)/W(30))/W(29))*W(31);
-    uint vector_base=W(21)+(batch*cols)%W(23)*W(26)+((batch*cols)/W(23))%W(22)*W(25)+(((batch*cols)/W(23))/W(22))*W(24), vector_row=W(26), vector_column=W(27);
+    uint query_base=W(9)+(batch*height)%W(11)*W(14)+((batch*height)/W(11))%W(10)*W(13)+(((batch*height)/W(11))/W(10))*W(12), query_row=W(14), query_column=W(15);
+    uint key_base=W(16)+(batch*depth)%W(18)*W(21)+((batch*depth)/W(18))%W(17)*W(20)+(((batch*depth)/W(18))/W(17))*W(19), key_row=W(21), key_column=W(22);
+    uint first3=W(30)+(batch*height)%W(32)*W(35)+((batch*height)/W(32))%W(31)*W(34)+(((batch*height)/W(32))/W(31))*W(33);
+    uint vector_base=W(23)+(batch*cols)%W(25)*W(28)+((batch*cols)/W(25))%W(24)*W(27)+(((batch*cols)/W(25))/W(24))*W(26), vector_row=W(28), vector_column=W(29);
     uint d0=chunk*256u, span=min(out_cols-d0,256u);
     uint across=span<=64u?64u:span<=128u?128u:256u, quad=t/across, quad_step=256u/across;
     uint d=min(d0+t%across,out_cols-1u);
@@ -210,9 +210,9 @@ void main(){
         uint r=side*8u+e;
         if(r<live){
           uint batch_row=m0+r, row=batch*height+batch_row, col=min(k0+j,cols-1u), i=row*cols+col;
-          float x3=U2F(load3(first3+batch_row*W(33)+col*W(34)));
-          float v0=(score[e])*(U2F(W(37)));
-          float v1=U2F(SEL((F2U(x3)&0x7fffffffu)!=0u,F2U(U2F(W(36))),F2U(U2F(W(35)))));
+          float x3=U2F(load3(first3+batch_row*W(35)+col*W(36)));
+          float v0=(score[e])*(U2F(W(39)));
+          float v1=U2F(SEL((F2U(x3)&0x7fffffffu)!=0u,F2U(U2F(W(38))),F2U(U2F(W(37)))));
           float v2=(v0)+(v1);
           kept2[e]=v2;
           items[j*5u+r/4u][r%4u]=U2F(j<width?F2U(v2):0xff7fffffu);

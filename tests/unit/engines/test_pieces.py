@@ -22,16 +22,20 @@ from nnk.errors import LimitError
 from nnk.expr.fuse import partition
 from nnk.expr.lines import LONGEST_LINE
 from nnk.expr.lower import lower
-from nnk.expr.meta import CHUNKS_OUT
+from nnk.expr.meta import CHUNKS_OUT, Launch
 from nnk.expr.node import geometry_of, leaf
+from nnk.expr.spec import Operand
 from nnk.numerics import REDUCE_CHUNK
+from tests import folds
 from tests.cut_launches import random_cut_case, random_limits, run_cut, run_whole
 from tests.expression_strategies import Program, check, programs
-from tests.strategies import FORMS
+from tests.strategies import FORMS, Case
 
 pytestmark = pytest.mark.usefixtures("quiet_numpy")
 
 VIEW = {view.code: view.name for view in ops.VIEWS}
+KIND = {kind.name: kind.code for kind in ops.OPERANDS}
+OP = {op.name: op.code for op in ops.OPS}
 
 #: Text -> expression of x (12, 40, 33), m (33, 65) and v (33,).
 EXPRESSIONS = {
@@ -65,6 +69,8 @@ EXPRESSIONS = {
     "one by stack": lambda x, m, v: m.T @ x.transpose(0, 2, 1),
     "strided product": lambda x, m, v: x[::2, ::-1] @ m[::-1, 3:50],
     "batches broadcast": lambda x, m, v: x.reshape(3, 4, 40, 33)[:, :1] @ x.reshape(3, 4, 40, 33).transpose(0, 1, 3, 2),
+    "batches of a slice": lambda x, m, v: x.reshape(3, 4, 40, 33)[:, 1:] @ x.reshape(3, 4, 40, 33)[:, 1:].transpose(
+        0, 1, 3, 2),
     "square and itself": lambda x, m, v: x[0, :33] @ x[0, :33].T + x[0, :33],
     "tail": lambda x, m, v: nnk.gelu(x @ m[:, :33] + v) * x + x[:, :, :1],
     "attention of halves": lambda x, m, v: nnk.attention(x.astype("float16"), x[:6].astype("bfloat16"), x[:6], (
@@ -72,15 +78,12 @@ EXPRESSIONS = {
     "attention": lambda x, m, v: nnk.attention(x, x[::-1], x * 0.5),
     "grouped attention": lambda x, m, v: nnk.attention(x, x[:4], x[4:8], doc_ids=np.arange(40) // 7),
     "one mask": lambda x, m, v: nnk.attention(x, x, x, x[0].eval() @ x[1].T, doc_ids=x[0, :, 0] > 0.5),
+    "causal attention": lambda x, m, v: nnk.attention(x, x, x, "causal", doc_ids=np.arange(40) // 9),
+    "few keys": lambda x, m, v: nnk.attention(x, x[:4, :7], x[4:8, :7], "causal", alibi=x[0, 0, :12]),
+    "slopes": lambda x, m, v: nnk.attention(x.reshape(2, 6, 40, 33), x.reshape(2, 6, 40, 33), x.reshape(2, 6, 40, 33), (
+        x @ x.transpose(0, 2, 1)).reshape(2, 6, 40, 40), alibi=x[0, 0, :6]),
+    "heads side by side": lambda x, m, v: nnk.attention(*[x.reshape(2, 40, 6, 33).transpose(0, 2, 1, 3)] * 3, "causal"),
     "a mask for each": lambda x, m, v: nnk.attention(x, x, x[:, :, :7], x @ x.transpose(0, 2, 1)),
-}
-
-#: Kernels that read row numbers inside of a batch: these are cut at batches.
-NUMBERED = {
-    "causal": lambda x, m, v: nnk.attention(x, x, x, "causal"),
-    "grouped causal": lambda x, m, v: nnk.attention(x, x[:3], x[3:6], "causal"),
-    "slopes": lambda x, m, v: nnk.attention(x.reshape(2, 6, 40, 33), x.reshape(2, 6, 40, 33), x.reshape(2, 6, 40, 33),
-                                            alibi=x[0, 0, :6]),
 }
 
 #: Text -> product of x (3, 4, 3000) and w (3000,) in which a single row or column passes the limits.
@@ -135,18 +138,6 @@ def test_pieces_have_the_bits_of_the_whole(name, limits, cpu):
     assert small.dispatch_count == before + sum(max(1, len(step.pieces)) for step in steps)
 
 
-@pytest.mark.parametrize("name", NUMBERED)
-def test_batches_are_cut_where_row_numbers_count(name, cpu):
-    small = CpuEngine()
-    small.limits = dataclasses.replace(CPU_LIMITS, buffer_bytes=11000, alignment=64)
-    arrays = special_values((12, 40, 33), 1), special_values((33, 65), 2), special_values((33,), 3)
-    want, got = (NUMBERED[name](*map(engine.array, arrays)) for engine in (cpu, small))
-    pieces = small.schedule([got])[0].steps[-1].pieces
-    assert len(pieces) in (6, 8)
-    assert all(piece.launch.rows == 40 * piece.launch.mm_batch for piece in pieces)
-    assert nnk.digest(got) == nnk.digest(want)
-
-
 @pytest.mark.parametrize("limits", [{"buffer_bytes": 5000}, {"buffer_bytes": 4096, "alignment": 256}], ids=str)
 @pytest.mark.parametrize("name", LONG)
 def test_products_over_a_long_k(name, limits, cpu):
@@ -169,6 +160,21 @@ def test_k_is_cut_into_few_parts(cpu):
     assert len(step.pieces) == 128
     assert step.pieces[0].launch.mm_range == (0, 2**18)
     assert (step.pieces[1].goes_on, step.pieces[1].ends, step.pieces[-1].ends) == (True, False, True)
+
+
+@pytest.mark.parametrize("kind", ["row", "batch"])
+def test_folds_are_told_their_numbers(kind, cpu, rng):
+    spec = folds.attention(5, 6, 40)
+    number = Operand(KIND[kind], 0)
+    last = spec.fold.finalize[-1]._replace(op=OP["add"], a=Operand(KIND["vec_state"], 0), b=number)
+    spec = spec._replace(fold=spec.fold._replace(finalize=(last,)))
+    launch = Launch(240, 40, ((), (), ()), spec.const_bits, mm_k=5, mm_batch=6, out_cols=5)
+    case = Case(spec, launch, [rng.standard_normal(1200).astype(np.float32) for _ in range(3)])
+    engine = CpuEngine()
+    engine.limits = dataclasses.replace(CPU_LIMITS, buffer_bytes=800, elements=70)
+    got, pieces = run_cut(engine, case)
+    assert pieces > 12
+    assert got[0].tolist() == run_whole(cpu, case)[0].tolist()
 
 
 @pytest.mark.parametrize("form", [*FORMS, "fold"])

@@ -1,6 +1,6 @@
 """Windows of every view, as addresses; that they give the bits of the whole is a matter of test_pieces."""
 
-import math
+import dataclasses
 
 import pytest
 
@@ -22,9 +22,9 @@ OP = {op.name: op.code for op in ops.OPS}
 LINE = 400
 
 
-def windows_of(engine, spec, launch, sizes, out=(12, 100)):
+def windows_of(engine, spec, launch, sizes, out=(12, 100), limits=CPU_LIMITS):
     inputs = tuple(leaf(engine, object(), (size,)) for size in sizes)
-    return Windows(LoweredKernel(leaf(engine, object(), out), spec, launch, inputs), kernel_meta_of(spec), CPU_LIMITS)
+    return Windows(LoweredKernel(leaf(engine, object(), out), spec, launch, inputs), kernel_meta_of(spec), limits)
 
 
 def reader(*views, read=0, operand=None):
@@ -138,7 +138,7 @@ def test_windows_of_a_fold(cpu):
     launch = Launch(6 * 40, 40, ((), (), (), (6,)), mm_k=5, mm_batch=6, out_cols=5)
     found = windows_of(cpu, spec, launch, [1200, 1200, 1200, 6], (240, 5))
     assert operand_slots(spec) == {0: "a", 1: "b", 2: "v"}
-    assert (found.height, found.periods, found.row_grain, found.col_grain) == (40, [240], 40, 0)
+    assert (found.height, found.periods, found.row_grain, found.col_grain) == (40, [240], 1, 0)
     part = Box(80, 80, 0, 40, 0, 5)
     assert [found.window(slot, part) for slot in range(4)] == [
         (Window(1600, 1600), ()), (Window(1600, 1600), ()), (Window(1600, 1600), ()), (Window(8, 8), (2,))]
@@ -150,12 +150,18 @@ def test_windows_of_a_fold(cpu):
     assert found.output(part) == Window(1800, 400)
 
 
-@pytest.mark.parametrize("mask", ["plain", "causal", "causal_doc"])
-def test_row_numbers_keep_batches_whole(mask, cpu):
-    spec = folds.attention(5, 6, 40, mask)
-    words = tuple((40,) if view.kind == VIEW["batch_col"] else () for view in spec.views)
-    launch = Launch(240, 40, words, mm_k=5, mm_batch=6, out_cols=5)
-    found = windows_of(cpu, spec, launch, [math.prod((240, 40))] * len(words), (240, 5))
-    assert found.row_grain == (1 if mask == "plain" else 40)
-    skipping = spec._replace(fold=spec.fold._replace(tri_skip=1))
-    assert windows_of(cpu, skipping, launch, [9600] * len(words), (240, 5)).row_grain == 40
+@pytest.mark.parametrize("view", ["a", "b"])
+def test_operands_that_lie_apart_are_packed(view, cpu):
+    """One head of (items, heads, size) in memory: a window of the head alone, by rows or by columns."""
+    items, heads, size = 50, 8, 6
+    strided = ViewSpec(VIEW["strided"], 0, 3)
+    across, along = heads * size, 1
+    by_items = (0, heads, items, 0, size, across, along)
+    by_k = (0, heads, size, 0, size, along, across)
+    spec = ExprSpec(0, (), (strided, strided), matmul=Matmul(0, 1))
+    launch = Launch(heads * items, items, (by_items, by_k), mm_k=size, mm_batch=heads)
+    limits = dataclasses.replace(CPU_LIMITS, buffer_bytes=2000)
+    found = windows_of(cpu, spec, launch, [items * across] * 2, (400, 50), limits)
+    window, words = found.window("ab".index(view), Box(3 * items, items, 0, items, 0, size))
+    assert window == Window(3 * size * 4, size * 4, items, across * 4)
+    assert words == ((0, 1, items, 0, 0, size, 1) if view == "a" else (0, 1, size, 0, 0, 1, size))

@@ -137,11 +137,13 @@ def test_heads_of_folds():
     assert (out_count_of(meta, launch), group_count_of(meta, launch)) == (6, 1)
     assert struct.unpack("<6I", pack_words(meta, launch)) == (6, 300, 6, 1, 300, 0)
     meta = kernel_meta_of(folds.attention(16, 3, 40))
-    assert (meta.form, meta.has_matmul, meta.pc_base_fixed, meta.fold_out) == ("fold_matmul", True, 7, 1)
+    assert (meta.form, meta.has_matmul, meta.pc_base_fixed, meta.fold_out) == ("fold_matmul", True, 9, 1)
     launch = Launch(120, 40, ((), (), ()), (0, 0xFF800000), mm_k=16, mm_batch=3, out_cols=16)
     assert (out_count_of(meta, launch), group_count_of(meta, launch)) == (1920, 9)
     assert group_count_of(meta, dataclasses.replace(launch, out_cols=257)) == 18
-    assert struct.unpack("<9I", pack_words(meta, launch)) == (1920, 40, 120, 16, 40, 16, 3, 0, 0xFF800000)
+    assert struct.unpack("<11I", pack_words(meta, launch)) == (1920, 40, 120, 16, 40, 16, 3, 0, 0, 0, 0xFF800000)
+    part = dataclasses.replace(launch, first_row=5, first_batch=2)
+    assert struct.unpack("<11I", pack_words(meta, part))[7:9] == (5, 2)
 
 
 @pytest.mark.parametrize(("views", "instrs", "axis"), [

@@ -25,7 +25,7 @@ KIND = {kind.name: kind.code for kind in ops.OPERANDS}
 @pytest.mark.parametrize("mask", ["plain", "causal", "causal_doc"])
 def test_attention_folds_of_the_format(mask, bias, tmp_path):
     source = check(folds.attention(64, 8, 256, mask, bias), tmp_path)
-    assert ("stop=min(cols,m0+live)" in source) == (mask != "plain")
+    assert ("stop=min(cols,top+live)" in source) == (mask != "plain")
 
 
 def test_row_max(tmp_path):
@@ -115,7 +115,7 @@ def test_head_groups_divide_the_batch():
     plain = folds.attention(16, 4, 40)
     grouped = plain._replace(views=(plain.views[0], ViewSpec(VIEW["head_group"], 0, 2), plain.views[2]))
     source = check(grouped)
-    assert "key_base=(batch/W(7))*cols*depth" in source
+    assert "key_base=(batch/W(9))*cols*depth" in source
     assert "vector_base=(batch)*cols*out_cols" in source
 
 
