@@ -99,6 +99,7 @@ class PlannedKernel:
         self.fold: Tensor | None = root if root.op == "fold" else None
         #: 0 where the kernel reduces rows, 1 where it reduces columns, else -1.
         self.reduce_axis = -1
+        #: Node, or place of an operand of the matmul -> input slots.
         self.inputs: dict[int, int] = {}
         self.consts: set[int] = set()
         self.rparams: set[int] = set()
@@ -138,12 +139,15 @@ class PlannedKernel:
             return False
         inputs = {key: slots for key, slots in self.inputs.items() if key != id(node)}
         consts, rparams = set(self.consts), set(self.rparams)
-        for arg in node.args:
+        for position, arg in enumerate(node.args):
             if is_scalar(arg):
                 if arg.op == "const":
                     consts.add(arg.attrs[0])
                 elif arg.op == "rparam":
                     rparams.add(id(arg))
+            elif node.op == "matmul":
+                # No input that it shares with others: where a launch is cut, operands are inputs of their own.
+                inputs[-1 - position] = 1
             elif id(arg) not in self.members:
                 inputs[id(arg)] = 2 if self._reads_takes and arg.op == "take" and arg.storage is None else 1
         if (sum(inputs.values()) > self.max_inputs or len(consts) > ops.LIMITS["consts"]

@@ -384,6 +384,28 @@ def test_operands_become_inputs_of_their_own(cpu):
             assert own.spec.matmul.a_input != own.spec.matmul.b_input
 
 
+@pytest.mark.parametrize("bindings", [18, 6, 5])
+@pytest.mark.parametrize("count", range(11, 17))
+def test_operands_of_their_own_have_room(count, bindings, cpu):
+    """A product with as many inputs in its tail as the device or the format allow."""
+    engine = CpuEngine()
+    engine.limits = dataclasses.replace(CPU_LIMITS, buffer_bytes=1000, bindings=bindings)
+    arrays = [special_values((20, 20), seed) for seed in range(count + 1)]
+
+    def build(on):
+        x = on.array(arrays[0])
+        y = x @ x.T + x
+        for array in arrays[1:]:
+            y = y * on.array(array)
+        return y
+
+    y = build(engine)
+    steps = engine.schedule([y])[0].steps
+    assert max(len(step.inputs) for step in steps) <= engine.limits.inputs
+    assert all(step.pieces for step in steps)
+    assert nnk.digest(y) == nnk.digest(build(cpu))
+
+
 def test_fits_counts_bytes_and_elements(cpu):
     (kernel,) = partition([cpu.array(np.zeros((4, 6), np.float32)).max(-1, keepdims=True)])
     lowered = lower(kernel)
