@@ -131,6 +131,7 @@ FUNCTIONS: dict[str, str] = {
     "ishr": "U2F(nn_shr(F2U({a}),F2U({b})))",
     "idiv": "U2F(nn_idiv(F2U({a}),F2U({b})))",
     "imod": "U2F(nn_imod(F2U({a}),F2U({b})))",
+    "ipow": "U2F(nn_ipow(F2U({a}),F2U({b})))",
 }
 
 #: What takes the place of :data:`FUNCTIONS` in the variant ``fast``: GLSL's own functions where it has them. The exact

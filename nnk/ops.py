@@ -126,6 +126,7 @@ OPS: tuple[Op, ...] = (
     Op(123, "ishr", 2, "integer", "a shifted right by b bits, with its sign; a count outside of 0 to 31 counts as 31"),
     Op(124, "idiv", 2, "integer", "integer a / b rounded down; 0 where b is 0"),
     Op(125, "imod", 2, "integer", "a - b * idiv(a, b); 0 where b is 0"),
+    Op(126, "ipow", 2, "integer", "integer a**b modulo 2**32; where b is negative 1 / a**-b toward zero, 0 for a = 0"),
 )
 
 

@@ -28,7 +28,9 @@ BINARY: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
         "ne", "truediv")},
     "maximum": (nnk.maximum, np.maximum), "minimum": (nnk.minimum, np.minimum),
     "logical_and": (nnk.logical_and, np.logical_and), "logical_or": (nnk.logical_or, np.logical_or),
-    "logical_xor": (nnk.logical_xor, np.logical_xor),
+    "logical_xor": (nnk.logical_xor, np.logical_xor), "fmod": (nnk.fmod, np.fmod),
+    # NumPy refuses negative exponents.
+    "pow": (lambda a, b: a ** nnk.where(b < 0, ~b, b), lambda a, b: a ** np.where(b < 0, ~b, b)),
 }
 UNARY: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "neg": (operator.neg, operator.neg), "abs": (abs, abs), "invert": (operator.invert, operator.invert),

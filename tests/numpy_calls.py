@@ -159,6 +159,11 @@ BINARY: dict[str, tuple[Function, Function, str]] = {
     "where": (lambda a, b: nnk.where(a, b, a), lambda a, b: np.where(a, b, a), "exact"),
 }
 
+def _positive(module: Any, b: Any) -> Any:
+    """Exponents without those that NumPy refuses."""
+    return module.absolute(module.maximum(b, -9)) if b.dtype == np.int32 else b
+
+
 #: Name -> (function, dtypes): integers and bools, whose results are exact.
 WHOLE_UNARY: dict[str, tuple[Function, Function, tuple[str, ...]]] = {
     "negative": (nnk.negative, np.negative, ("int32", "uint8")), "abs": (abs, abs, WHOLE_DTYPES),
@@ -173,6 +178,8 @@ WHOLE_BINARY: dict[str, tuple[Function, Function, tuple[str, ...]]] = {
     "*": (lambda a, b: a * b, lambda a, b: a * b, WHOLE_DTYPES),
     "//": (lambda a, b: a // b, lambda a, b: a // b, ("int32", "uint8")),
     "%": (lambda a, b: a % b, lambda a, b: a % b, ("int32", "uint8")),
+    "fmod": (nnk.fmod, np.fmod, WHOLE_DTYPES),
+    "pow": (lambda a, b: nnk.power(a, _positive(nnk, b)), lambda a, b: np.power(a, _positive(np, b)), WHOLE_DTYPES),
     "&": (lambda a, b: a & b, lambda a, b: a & b, WHOLE_DTYPES),
     "|": (lambda a, b: a | b, lambda a, b: a | b, WHOLE_DTYPES),
     "^": (lambda a, b: a ^ b, lambda a, b: a ^ b, WHOLE_DTYPES),

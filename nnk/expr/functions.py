@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from nnk.errors import DTypeError, ExprError
-from nnk.expr.dtypes import BOOL
+from nnk.expr.dtypes import BOOL, INT32, UINT8
 from nnk.expr.node import FLOAT32, Tensor, binary_operands, constant, elementwise
 from nnk.expr.out import stored
 from nnk.expr.promote import astype, common_dtype, integer_constant, operands_of, truth
@@ -22,7 +22,7 @@ __all__ = ["absolute", "arctan", "arctan2", "bitwise_and", "bitwise_or", "bitwis
            "minimum", "negative", "power", "reciprocal", "relu", "remainder", "right_shift", "rint", "rsqrt", "sigmoid",
            "sign", "silu", "sin", "sqrt", "square", "tanh", "trunc", "where"]
 
-#: Largest exponent of an integer.
+#: Largest exponent, given as a number, of which a power of integers is written as products.
 MAX_POWER = 64
 
 
@@ -266,30 +266,44 @@ def power(x: Any, exponent: Any, *, out: Tensor | None = None) -> Tensor:
 
     The exponents 0, 1, 2, -1 and 0.5, given as a number, give 1, x, ``square(x)``, ``reciprocal(x)`` and ``sqrt(x)``,
     as in NumPy: sqrt(-0) is -0 and sqrt(-inf) is NaN, where the power is 0 and inf. Any other number is a parameter of
-    one kernel. Integers may have a whole exponent from 0 to 64, given as a number, and wrap around.
+    one kernel.
+
+    Integers give their common dtype and wrap around; bools count as int32. A negative exponent in a tensor of integers
+    gives 1 / x**-exponent cut to an integer, and 0 for x = 0.
+
+    Raises
+    ------
+    DTypeError
+        If integers get a negative exponent as a number.
     """
     if out is not None:
         return stored("power", power(x, exponent), out)
-    numbers = [exponent] if type(exponent) in (int, float) else []
-    if isinstance(x, Tensor) and common_dtype([x.dtype], numbers) != FLOAT32:
-        return _integer_power(x, exponent)
+    (base, number), dtype, _ = operands_of("power", (x, exponent))
+    if dtype != FLOAT32:
+        return _integer_power(base, number, exponent, dtype)
     if isinstance(x, Tensor) and isinstance(exponent, (bool, int, float, np.bool_, np.integer, np.floating)):
         (base, number), _ = binary_operands("power", (x, exponent))
         short = _SHORT_POWERS.get(float(exponent))
         return short(base) if short else elementwise("pow", base, number)
-    return elementwise("pow", x, exponent)
+    return elementwise("pow", base, number)
 
 
-def _integer_power(x: Tensor, exponent: Any) -> Tensor:
-    """Return x**exponent by squaring and multiplying from the left: modulo 2**n any order gives the same."""
-    if type(exponent) is not int or not 0 <= exponent <= MAX_POWER or x.dtype == BOOL:
-        raise DTypeError(f"Expected a float dtype, or an integer with an exponent from 0 to {MAX_POWER}, for power, "
-                         f"got {x.dtype} and {exponent!r}; convert with astype", op="power", dtypes=(x.dtype,))
-    result = broadcast_constant(1, x)
-    for bit in f"{exponent:b}":
+def _integer_power(x: Tensor, exponents: Tensor, exponent: Any, dtype: np.dtype[Any]) -> Tensor:
+    """Return the power of integers or bools; ``exponents`` is ``exponent`` as a tensor."""
+    if not isinstance(exponent, (bool, int, np.bool_, np.integer)):
+        return elementwise("pow", x, exponents)
+    if exponent < 0:
+        raise DTypeError(f"Expected an exponent that is not negative for power of integers, got {exponent}; convert "
+                         f"with astype", op="power", dtypes=(x.dtype,))
+    if exponent > MAX_POWER:
+        return elementwise("pow", x, exponents)
+    # By squaring and multiplying from the left: modulo 2**n any order gives the same.
+    base = astype(x, INT32 if dtype == BOOL else dtype)
+    result = broadcast_constant(1, base)
+    for bit in f"{int(exponent):b}":
         result = result * result if result.op != "const" else result
         if bit == "1":
-            result = x if result.op == "const" else result * x
+            result = base if result.op == "const" else result * base
     return result
 
 
@@ -304,8 +318,19 @@ def arctan(x: Any, *, out: Tensor | None = None) -> Tensor:
 
 
 def fmod(a: Any, b: Any, *, out: Tensor | None = None) -> Tensor:
-    """Return a - b trunc(a / b), elementwise, exact, with the sign of a; NaN for infinite a and for b = 0."""
-    return stored("fmod", elementwise("fmod", a, b), out)
+    """Return a - b trunc(a / b), elementwise, exact, with the sign of a; NaN for infinite a and for b = 0.
+
+    For integers b = 0 gives 0; bools count as int32.
+    """
+    (a, b), dtype, _ = operands_of("fmod", (a, b))
+    if dtype == FLOAT32:
+        return stored("fmod", elementwise("fmod", a, b), out)
+    result = elementwise("remainder", a, b)
+    if dtype != UINT8:
+        # The remainder has the sign of b: one step of b back where a has the other one.
+        turned = (result != 0) & ((a < 0) != (b < 0))
+        result = where(turned, result - b, result)
+    return stored("fmod", result, out)
 
 
 def remainder(a: Any, b: Any, *, out: Tensor | None = None) -> Tensor:

@@ -29,7 +29,7 @@ _RANK = {"bool": 0, "uint8": 1, "int32": 2, "float32": 3, "float16": 3, "bfloat1
 #: Float op -> op on integers. A pair of operands that is exchanged is marked by "~".
 INTEGER_FORM = {"add": "iadd", "sub": "isub", "mul": "imul", "neg": "ineg", "abs": "iabs", "max": "imax",
                 "min": "imin", "lt": "ilt", "le": "ile", "gt": "~ilt", "ge": "~ile", "eq": "ieq", "ne": "ine",
-                "remainder": "imod"}
+                "remainder": "imod", "pow": "ipow"}
 
 #: Float op -> op on the words 1.0 and 0.0 of bools, as NumPy defines it; None: NumPy refuses it.
 BOOL_FORM = {"add": "ior", "mul": "iand", "max": "ior", "min": "iand", "abs": "copy", "sub": None, "neg": None,
@@ -38,16 +38,13 @@ BOOL_FORM = {"add": "ior", "mul": "iand", "max": "ior", "min": "iand", "abs": "c
 _COMPARES = frozenset(op.name for op in ops.OPS if op.kind == "compare")
 _TESTS = frozenset(("isnan", "isinf", "isfinite"))
 _BITS = frozenset(("iand", "ior", "ixor", "inot"))
-_INTEGER_ONLY = _BITS | {"ishl", "ishr", "idiv", "imod"}
-
-#: Ops that have an integer form in NumPy and none here.
-_FLOATS_ONLY = frozenset(("pow", "fmod"))
+_INTEGER_ONLY = _BITS | {"ishl", "ishr", "idiv", "imod", "ipow"}
 
 #: Ops that leave integers as they are.
 _WHOLE = frozenset(("floor", "ceil", "trunc", "rint"))
 
 #: Integer ops that can leave the range of a uint8.
-_WRAPS = frozenset(("iadd", "isub", "imul", "ineg", "inot", "ishl"))
+_WRAPS = frozenset(("iadd", "isub", "imul", "ineg", "inot", "ishl", "ipow"))
 
 _Weak = (bool, int, float)
 
@@ -219,8 +216,6 @@ def _integer(op: str, tensors: Sequence[Tensor], dtype: np.dtype[Any]) -> Tensor
         return above if dtype == UINT8 else _node("imax", [above, integer_constant(-1, dtype)], dtype)
     if op == "abs" and dtype == UINT8:
         return words[0]
-    if op in _FLOATS_ONLY:
-        raise _refuse(op, tensors, "a float dtype")
     form = INTEGER_FORM.get(op, op if op in _INTEGER_ONLY else None)
     if form is None:
         return None
@@ -233,7 +228,7 @@ def _bool(op: str, tensors: Sequence[Tensor]) -> Tensor | None:
     """Return the op on bools, or None if they are taken as floats."""
     if op in _BITS:
         return _node("eq", [tensors[0], constant(0.0)], BOOL) if op == "inot" else _node(op, tensors, BOOL)
-    if op in _INTEGER_ONLY or op in _FLOATS_ONLY or op == "remainder":
+    if op in _INTEGER_ONLY or op in ("pow", "remainder"):
         return _integer(op, tensors, INT32)
     if op in _WHOLE:
         return tensors[0]

@@ -18,7 +18,7 @@ from tests.strategies import SPECIAL_BITS
 pytestmark = pytest.mark.usefixtures("quiet_numpy")
 
 #: Ops that a user writes for integers alone. The other ops of integers come from promotion; they take any words.
-INTEGERS_ONLY = {"iand", "ior", "ixor", "inot", "ishl", "ishr", "idiv", "imod"}
+INTEGERS_ONLY = {"iand", "ior", "ixor", "inot", "ishl", "ishr", "idiv", "imod", "ipow"}
 ELEMENTWISE = [op for op in ops.OPS if op.kind != "reduce"]
 
 

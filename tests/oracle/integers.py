@@ -51,6 +51,14 @@ def _modulo(a: npt.NDArray[np.int64], b: npt.NDArray[np.int64]) -> npt.NDArray[n
     return np.where(b == 0, 0, a % np.where(b == 0, 1, b))
 
 
+@np.vectorize(otypes=[np.int64])
+def _power(a: int, b: int) -> int:
+    """Python's own power of a word; a negative exponent leaves 1 and -1, all others are below 1."""
+    if b >= 0:
+        return pow(int(a), int(b), 2**32)
+    return 0 if abs(a) != 1 else int(a) ** (int(b) % 2)
+
+
 def _half_way(a: Floats, dtype: Any) -> Floats:
     with np.errstate(all="ignore"):
         u = _bits(np.asarray(a).astype(dtype).astype(np.float32))
@@ -93,4 +101,5 @@ INTEGER_OPS: dict[int, Callable[..., Floats]] = {
     123: lambda a, b: _words(_integers(a) >> np.minimum(_bits(b), 31).astype(np.int64)),
     124: lambda a, b: _words(_floor_divided(_integers(a), _integers(b))),
     125: lambda a, b: _words(_modulo(_integers(a), _integers(b))),
+    126: lambda a, b: _words(_power(_integers(a), _integers(b))),
 }

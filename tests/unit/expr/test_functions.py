@@ -172,6 +172,42 @@ def test_power_refuses_what_is_no_number(n, cpu):
         cpu.array([3.0]) ** n
 
 
+@pytest.mark.parametrize("dtype", ["int32", "uint8", "bool"])
+@pytest.mark.parametrize("n", [0, 1, 2, 3, 31, 64, 65, 100, 255, np.uint8(7), np.bool_(True), True])
+def test_powers_of_integers_wrap(n, dtype, cpu, quiet_numpy):
+    data = np.array([-2**31, -3, -1, 0, 1, 2, 3, 10, 255, 2**31 - 1]).astype(dtype)
+    got = (cpu.array(data) ** n).numpy()
+    exact = [int(value) ** int(n) for value in data.tolist()]
+    bits_of_dtype = 8 if got.dtype == np.uint8 else 32
+    assert got.dtype == ("uint8" if dtype != "int32" and "uint8" in (dtype, getattr(n, "dtype", "")) else "int32")
+    assert [int(value) % 2**bits_of_dtype for value in got] == [value % 2**bits_of_dtype for value in exact]
+
+
+def test_negative_exponents_of_integers(cpu):
+    x = cpu.array([1, -1, -1, 0, 2, -2, 0, 5])
+    assert (x ** cpu.array([-5, -2, -3, -1, -1, -2**31, 0, -1])).tolist() == [1, 1, -1, 0, 0, 0, 1, 0]
+    for n in (-1, np.int32(-2)):
+        with pytest.raises(DTypeError, match="Expected an exponent that is not negative for power of integers, got -"):
+            x ** n
+    assert (x ** -1.0).dtype == np.float32
+
+
+def test_powers_of_numbers_with_tensors_as_exponents(cpu):
+    assert (2 ** cpu.array([0, 10, 31, 32])).tolist() == [1, 1024, -2**31, 0]
+    assert (2.0 ** cpu.array([0, 10])).tolist() == [1.0, 1024.0]
+    assert (cpu.array(np.uint8([3, 2])) ** [2, 9]).tolist() == [9, 512]
+
+
+def test_fmod_of_integers_has_the_sign_of_the_dividend(cpu, quiet_numpy):
+    a = np.array([-2**31, -2**31, 7, -7, 7, -7, 5, 2**31 - 1, -2**31], np.int32)
+    b = np.array([-1, 3, 3, 3, -3, -3, 0, -2**31, 2**31 - 1], np.int32)
+    result = nnk.fmod(cpu.array(a), cpu.array(b))
+    assert len(result.engine.schedule([result])[0].steps) == 1
+    assert result.tolist() == [0, -2, 1, -1, 1, -1, 0, 2**31 - 1, -1]
+    out = cpu.array(a)
+    assert nnk.fmod(out, 4, out=out).tolist() == np.fmod(a, 4).tolist()
+
+
 def test_power_zero_is_one_even_of_nan(cpu):
     y = cpu.array([NAN, 0.0]) ** 0
     assert y.tolist() == [1.0, 1.0]
