@@ -41,6 +41,10 @@ _GRAIN = 64
 #: Most launches of one kernel: beyond it a view jumps so far from row to row that something else is better.
 MAX_PIECES = 16384
 
+#: View -> what of it is never cut.
+_WHOLE = {"grouped_reduce_sum": "a group of rows", "grouped_reduce_max": "a group of rows",
+          "rotate_half": "a block of rows", "take": "a column of a table", "row_gather": "a column of a table"}
+
 _INPUT = ops.OPERAND_BY_NAME["input"].code
 
 
@@ -190,11 +194,15 @@ class _Cutter:
         """Say why a part cannot be cut any further."""
         if self.meta.reduce_axis >= 0:
             return ("a row that is reduced", "a column that is reduced")[self.meta.reduce_axis]
-        if self.row_grain == 0 or min(box.rows, self.row_grain) > 1:
-            return "rows whose numbers the kernel reads"
+        slot = max(range(self.meta.n_inputs), key=lambda slot: self.windows.window(slot, box)[0].nbytes, default=0)
+        name = self.windows.names[slot] if self.meta.n_inputs else ""
+        if name in _WHOLE and slot not in self.windows.operands:
+            return _WHOLE[name]
+        if self.row_grain != 1 or (self.col_grain == 0 and self.spec.fold is None):
+            return "rows and columns whose numbers the kernel reads"
         if self.spec.fold is not None:
             return "the items of a fold"
-        return "the k axis of a matmul" if self.windows.operands else "what one element reads"
+        return "the k axis of a matmul" if slot in self.windows.operands else "what one element reads"
 
     # ---------------------------------------------------------------------------------- pieces
 

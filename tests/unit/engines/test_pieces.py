@@ -24,7 +24,7 @@ from nnk.expr.lines import LONGEST_LINE
 from nnk.expr.lower import lower
 from nnk.expr.meta import CHUNKS_OUT, Launch
 from nnk.expr.node import geometry_of, leaf
-from nnk.expr.spec import Operand
+from nnk.expr.spec import ExprSpec, Instr, Operand, ViewSpec
 from nnk.numerics import REDUCE_CHUNK
 from tests import folds
 from tests.cut_launches import random_cut_case, random_limits, run_cut, run_whole
@@ -359,6 +359,31 @@ def test_what_cannot_be_cut_is_refused(build, text, cpu):
     with pytest.raises(LimitError, match=text) as caught:
         Scheduler(1).schedule([build(x)], limits)
     assert (caught.value.limit, caught.value.requested, caught.value.maximum) == ("maxStorageBufferRange", 2400, 1000)
+
+
+@pytest.mark.parametrize(("view", "words", "rows", "text"), [
+    ("grouped_reduce_sum", (300,), 2, "a group of rows"), ("rotate_half", (600,), 600, "a block of rows"),
+    ("row_gather", (), 2, "a column of a table")])
+def test_what_a_view_reads_as_a_whole_is_named(view, words, rows, text, cpu):
+    codes = {name: code for code, name in VIEW.items()}
+    views = (ViewSpec(codes[view], 0, 1 if view == "row_gather" else 0), ViewSpec(codes["col_broadcast"]))
+    spec = ExprSpec(1, (Instr(OP["copy"], 0, Operand(KIND["input"], 0)),), views)
+    case = Case(spec, Launch(rows, 2, (words, ())), [np.zeros(1200, np.float32), np.zeros(2, np.float32)])
+    engine = CpuEngine()
+    engine.limits = dataclasses.replace(CPU_LIMITS, buffer_bytes=1000)
+    with pytest.raises(LimitError, match=f"at most 1000 in one kernel launch on CPU, got .*: {text} cannot be cut"):
+        run_cut(engine, case)
+
+
+def test_kernels_that_read_numbers_say_so(cpu):
+    spec = ExprSpec(1, (Instr(OP["copy"], 0, Operand(KIND["row"], 0)),), ())
+    engine = CpuEngine()
+    engine.limits = dataclasses.replace(CPU_LIMITS, elements=10)
+    case = Case(spec, Launch(20, 2, ()), [])
+    got, pieces = run_cut(engine, case._replace(launch=Launch(10, 2, ())))
+    assert (pieces, got[0].tolist()) == (2, run_whole(cpu, case)[0][:20].tolist())
+    with pytest.raises(LimitError, match="rows and columns whose numbers the kernel reads cannot be cut"):
+        run_cut(engine, case)
 
 
 def test_views_in_too_many_parts_are_refused(cpu, monkeypatch):
