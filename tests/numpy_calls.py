@@ -134,6 +134,8 @@ UNARY: dict[str, tuple[Function, Function, str]] = {
     "isnan": (nnk.isnan, np.isnan, "flag"), "isinf": (nnk.isinf, np.isinf, "flag"),
     "isfinite": (nnk.isfinite, np.isfinite, "flag"), "logical_not": (nnk.logical_not, np.logical_not, "flag"),
     "exp": (nnk.exp, np.exp, "ulps"), "exp2": (nnk.exp2, np.exp2, "ulps"), "expm1": (nnk.expm1, np.expm1, "ulps"),
+    "log10": (nnk.log10, np.log10, "ulps"), "arcsin": (nnk.arcsin, np.arcsin, "ulps"),
+    "arccos": (nnk.arccos, np.arccos, "ulps"),
     "log": (nnk.log, np.log, "ulps"), "log2": (nnk.log2, np.log2, "ulps"), "log1p": (nnk.log1p, np.log1p, "ulps"),
     "sin": (nnk.sin, np.sin, "ulps"), "cos": (nnk.cos, np.cos, "ulps"), "tanh": (nnk.tanh, np.tanh, "ulps"),
     "rsqrt": (nnk.rsqrt, lambda x: 1 / np.sqrt(x), "ulps"), "erf": (nnk.erf, _real(math.erf), "ulps"),
@@ -155,7 +157,7 @@ BINARY: dict[str, tuple[Function, Function, str]] = {
     "%": (lambda a, b: a % b, lambda a, b: a % b, "exact"), "//": (lambda a, b: a // b, lambda a, b: a // b, "exact"),
     "fmod": (nnk.fmod, np.fmod, "exact"), "remainder": (nnk.remainder, np.remainder, "exact"),
     "floor_divide": (nnk.floor_divide, np.floor_divide, "exact"), "atan2": (nnk.arctan2, np.arctan2, "ulps"),
-    "pow": (lambda a, b: a ** b, np.power, "ulps"),
+    "pow": (lambda a, b: a ** b, np.power, "ulps"), "hypot": (nnk.hypot, np.hypot, "ulps"),
     "where": (lambda a, b: nnk.where(a, b, a), lambda a, b: np.where(a, b, a), "exact"),
 }
 

@@ -51,12 +51,12 @@ def _converter(dtype: str) -> Callable[[Any], Tensor]:
 
 FUNCTIONS: dict[str, Function] = {
     **{name: Function(getattr(functions, name)) for name in (
-        "arctan", "ceil", "cos", "erf", "exp", "exp2", "expm1", "floor", "isfinite", "isinf", "isnan", "log", "log1p",
-        "log2", "logical_not", "reciprocal", "relu", "rsqrt", "sigmoid", "sign", "silu", "sin", "sqrt", "square",
-        "tanh", "trunc")},
+        "arccos", "arcsin", "arctan", "ceil", "cos", "erf", "exp", "exp2", "expm1", "floor", "isfinite", "isinf",
+        "isnan", "log", "log10", "log1p", "log2", "logical_not", "reciprocal", "relu", "rsqrt", "sigmoid", "sign",
+        "silu", "sin", "sqrt", "square", "tanh", "trunc")},
     **{name: Function(getattr(functions, name), 2, 2) for name in (
-        "arctan2", "floor_divide", "fmod", "logical_and", "logical_or", "logical_xor", "maximum", "minimum", "power",
-        "remainder")},
+        "arctan2", "floor_divide", "fmod", "hypot", "logical_and", "logical_or", "logical_xor", "maximum", "minimum",
+        "power", "remainder")},
     **{name: Function(_converter(name)) for name in DTYPES},
     "abs": Function(functions.absolute),
     "argmax": Function(_last_axis(argmax)),

@@ -39,7 +39,8 @@ SUITE = (
     "sum(int32(x * 1e9))", "max(int32(x * 1e9)) - min(int32(w * 1e9))", "sum(x > w) + max(uint8(x * 99))",
     "argmax(x) * 1000 + argmin(int32(w * 9))",
     "int32(x * 9) ** int32(abs(w) * 99) + fmod(int32(x * 999), int32(w * 9))",
-    "int32(x * 1e6) @ int32(w * 1e5)", "uint8(x * 99) @ transpose(uint8(w * 99))", "(x > 1) @ (w > 1)")
+    "int32(x * 1e6) @ int32(w * 1e5)", "uint8(x * 99) @ transpose(uint8(w * 99))", "(x > 1) @ (w > 1)",
+    "log10(abs(x)) + hypot(x, w)", "arcsin(x / 16) - arccos(w / 16)")
 
 #: Bit patterns where kernels go wrong: zeros, infinities, NaNs with payloads, subnormals, boundaries.
 _SPECIAL = np.array([

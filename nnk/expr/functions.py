@@ -5,6 +5,7 @@ Each returns a new lazy tensor. Values follow docs/numerics.md: the same bits on
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -16,11 +17,11 @@ from nnk.expr.node import FLOAT32, Tensor, binary_operands, constant, elementwis
 from nnk.expr.out import stored
 from nnk.expr.promote import astype, common_dtype, integer_constant, operands_of, truth
 
-__all__ = ["absolute", "arctan", "arctan2", "bitwise_and", "bitwise_or", "bitwise_xor", "ceil", "clip", "cos", "erf",
-           "exp", "exp2", "expm1", "floor", "floor_divide", "fmod", "gelu", "invert", "isfinite", "isinf", "isnan",
-           "left_shift", "log", "log1p", "log2", "logical_and", "logical_not", "logical_or", "logical_xor", "maximum",
-           "minimum", "negative", "power", "reciprocal", "relu", "remainder", "right_shift", "rint", "rsqrt", "sigmoid",
-           "sign", "silu", "sin", "sqrt", "square", "tanh", "trunc", "where"]
+__all__ = ["absolute", "arccos", "arcsin", "arctan", "arctan2", "bitwise_and", "bitwise_or", "bitwise_xor", "ceil",
+           "clip", "cos", "erf", "exp", "exp2", "expm1", "floor", "floor_divide", "fmod", "gelu", "hypot", "invert",
+           "isfinite", "isinf", "isnan", "left_shift", "log", "log1p", "log2", "log10", "logical_and", "logical_not",
+           "logical_or", "logical_xor", "maximum", "minimum", "negative", "power", "reciprocal", "relu", "remainder",
+           "right_shift", "rint", "rsqrt", "sigmoid", "sign", "silu", "sin", "sqrt", "square", "tanh", "trunc", "where"]
 
 #: Largest exponent, given as a number, of which a power of integers is written as products.
 MAX_POWER = 64
@@ -54,6 +55,11 @@ def log2(x: Any, *, out: Tensor | None = None) -> Tensor:
 def log1p(x: Any, *, out: Tensor | None = None) -> Tensor:
     """Return log(1 + x), elementwise, accurate near 0 too: -inf at -1, NaN below."""
     return stored("log1p", elementwise("log1p", x), out)
+
+
+def log10(x: Any, *, out: Tensor | None = None) -> Tensor:
+    """Return the logarithm to base 10, elementwise: log(x) / log(10), -inf at 0, NaN below."""
+    return stored("log10", elementwise("div", elementwise("log", x), math.log(10.0)), out)
 
 
 def sin(x: Any, *, out: Tensor | None = None) -> Tensor:
@@ -315,6 +321,34 @@ def arctan2(y: Any, x: Any, *, out: Tensor | None = None) -> Tensor:
 def arctan(x: Any, *, out: Tensor | None = None) -> Tensor:
     """Return the arc tangent of x in radians, elementwise."""
     return stored("arctan", elementwise("atan2", x, 1.0), out)
+
+
+def _legs(op: str, x: Any) -> tuple[Tensor, Tensor]:
+    """Return x and sqrt(1 - x**2), without cancellation near 1 and -1."""
+    (tensor,), _ = binary_operands(op, (x,))
+    return tensor, sqrt((1.0 - tensor) * (1.0 + tensor))
+
+
+def arcsin(x: Any, *, out: Tensor | None = None) -> Tensor:
+    """Return the arc sine of x in radians, from -pi/2 to pi/2, elementwise; NaN beyond -1 and 1."""
+    opposite, adjacent = _legs("arcsin", x)
+    return stored("arcsin", elementwise("atan2", opposite, adjacent), out)
+
+
+def arccos(x: Any, *, out: Tensor | None = None) -> Tensor:
+    """Return the arc cosine of x in radians, from 0 to pi, elementwise; NaN beyond -1 and 1."""
+    adjacent, opposite = _legs("arccos", x)
+    return stored("arccos", elementwise("atan2", opposite, adjacent), out)
+
+
+def hypot(a: Any, b: Any, *, out: Tensor | None = None) -> Tensor:
+    """Return sqrt(a**2 + b**2), elementwise, without overflow on the way; inf for an infinity, even beside NaN."""
+    (a, b), _ = binary_operands("hypot", (a, b))
+    a, b = absolute(a), absolute(b)
+    longer = maximum(a, b)
+    ratio = minimum(a, b) / longer
+    length = where(longer == 0.0, longer, longer * sqrt(ratio * ratio + 1.0))
+    return stored("hypot", where(logical_or(isinf(a), isinf(b)), math.inf, length), out)
 
 
 def fmod(a: Any, b: Any, *, out: Tensor | None = None) -> Tensor:

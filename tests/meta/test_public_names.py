@@ -1,6 +1,7 @@
 """``__all__`` of every module is sorted and true; ``nnk.__all__`` is everything public that ``nnk`` shows."""
 
 import ast
+import re
 
 import pytest
 
@@ -19,8 +20,9 @@ def all_of(text):
 
 
 def sort_key(name):
-    """Constants, then classes, then functions: the order that ruff (RUF022) keeps."""
-    return (0 if name.isupper() else 1 if name[0].isupper() else 2, name)
+    """Constants, then classes, then functions, numbers by their value: the order that ruff (RUF022) keeps."""
+    parts = [(part.isdigit(), int(part) if part.isdigit() else part) for part in re.split(r"(\d+)", name)]
+    return (0 if name.isupper() else 1 if name[0].isupper() else 2, parts)
 
 
 def defined_names(text):

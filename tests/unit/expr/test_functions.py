@@ -21,6 +21,10 @@ def bits(tensor):
     return tensor.numpy().view(np.uint32)
 
 
+def steps_of(tensor):
+    return tensor.engine.schedule([tensor])[0].steps
+
+
 @pytest.fixture
 def a():
     return special_values((3, 4, 5), 11)
@@ -164,6 +168,27 @@ def test_operators_of_division(cpu):
 def test_arctan(cpu, rng):
     x = np.concatenate([ODD, rng.standard_normal(1000).astype(np.float32)])
     assert np.allclose(nnk.arctan(cpu.array(x)).numpy(), np.arctan(x), rtol=3e-7, atol=0, equal_nan=True)
+
+
+def test_compositions_at_their_ends(cpu):
+    x = cpu.array([0.0, -0.0, -1.0, INF, NAN, 1e-45, 3e38])
+    assert np.array_equal(nnk.log10(x).numpy()[:5], np.float32([-INF, -INF, NAN, INF, NAN]), equal_nan=True)
+    assert nnk.log10(cpu.array([1.0, 10.0, 100.0, 1e5, 1e10])).tolist() == [0.0, 1.0, 2.0, 5.0, 10.0]
+    ends = np.float64([1.0, -1.0, 0.0, -0.0])
+    for ours, numpys in ((nnk.arcsin, np.arcsin), (nnk.arccos, np.arccos)):
+        assert np.array_equal(bits(ours(cpu.array(ends))), numpys(ends).astype(np.float32).view(np.uint32))
+    for call in (nnk.arcsin, nnk.arccos):
+        assert np.isnan(call(cpu.array([1.0000001, -2.0, INF, NAN])).numpy()).all()
+        assert call(cpu.array([1, 0])).dtype == np.float32
+
+
+def test_hypot_neither_overflows_nor_loses_small_numbers(cpu):
+    a, b = cpu.array([3e38, 1e-45, 0.0, -INF, NAN, 3.0, 3e20]), cpu.array([1.0, 1e-45, -0.0, NAN, 1.0, -4.0, 4e20])
+    want = np.float32([3e38, 1e-45, 0.0, INF, NAN, 5.0, 5e20])
+    got = nnk.hypot(a, b)
+    assert len(steps_of(got)) == 1
+    assert np.array_equal(got.numpy(), want, equal_nan=True)
+    assert not np.signbit(got.numpy()[2])
 
 
 @pytest.mark.parametrize("n", ["2", None, 1j])

@@ -15,11 +15,12 @@ from nnk.expr.out import stored
 pytestmark = pytest.mark.usefixtures("quiet_numpy")
 
 #: Public name -> number of operands, of every function that takes out=.
-UNARY = ("absolute", "arctan", "ceil", "cos", "erf", "exp", "exp2", "expm1", "floor", "gelu", "log", "log1p", "log2",
+UNARY = ("absolute", "arccos", "arcsin", "arctan", "ceil", "cos", "erf", "exp", "exp2", "expm1", "floor", "gelu",
+         "log", "log1p", "log2",
          "negative", "reciprocal", "relu", "round", "rsqrt", "sigmoid", "sign", "silu", "sin", "sqrt", "square", "tanh",
-         "trunc")
-BINARY = ("add", "arctan2", "divide", "floor_divide", "fmod", "maximum", "minimum", "multiply", "power", "remainder",
-          "subtract")
+         "trunc", "log10")
+BINARY = ("add", "arctan2", "divide", "floor_divide", "fmod", "hypot", "maximum", "minimum", "multiply", "power",
+          "remainder", "subtract")
 TESTS = ("equal", "greater", "greater_equal", "less", "less_equal", "logical_and", "logical_or", "not_equal")
 
 
