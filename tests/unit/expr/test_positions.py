@@ -65,9 +65,10 @@ def test_a_long_line_is_searched_in_a_few_kernels(cpu, rng):
     assert x.argmax().item() == np.argmax(x.numpy())
 
 
-@pytest.mark.parametrize("at", [2**24 + 1, 2**24 + 99, 2**24 - 1])
+@pytest.mark.parametrize("at", [2**24 + 1, 2**24 + 65_535, 2**24 + 131_073, 2**24 - 1])
 def test_positions_beyond_what_float32_counts(at, cpu):
-    data = np.zeros(2**24 + 100, np.uint8)
+    """In whole parts and in the rest."""
+    data = np.zeros(2**24 + 2 * 65_536 + 5, np.uint8)
     data[at] = 1
     assert cpu.array(data).argmax().item() == at
     assert (cpu.array(data) == 0).argmin().item() == at

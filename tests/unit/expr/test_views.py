@@ -351,7 +351,8 @@ def test_broadcast_strides():
     ("expand_dims", (2, 3), (0,)), ("expand_dims", (2, 3), (-1,)), ("expand_dims", (2, 3), ((0, -1),)),
     ("expand_dims", (), (0,)), ("expand_dims", (2, 0), ((1, 2),)), ("expand_dims", (2,), ((),)),
     ("moveaxis", (2, 3, 4), (0, -1)), ("moveaxis", (2, 3, 4), (2, 0)), ("moveaxis", (2, 3, 4), ((0, 1), (-1, 0))),
-    ("moveaxis", (2, 3, 4), ((0, 1, 2), (2, 0, 1))), ("moveaxis", (2, 3), ((), ())), ("swapaxes", (2, 3, 4), (0, 2)),
+    ("moveaxis", (2, 3, 4), ((0, 1, 2), (2, 0, 1))), ("moveaxis", (2, 3), ((), ())),
+    ("moveaxis", (2, 3, 4, 5), ((0, 1), (2, 0))), ("swapaxes", (2, 3, 4), (0, 2)),
     ("ravel", (2, 3, 4), ()), ("ravel", (), ()), ("ravel", (2, 0), ())])
 def test_axes_as_in_numpy(name, shape, arguments, cpu):
     data = np.arange(np.prod(shape, dtype=int), dtype=np.int32).reshape(shape)
