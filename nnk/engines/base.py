@@ -52,19 +52,40 @@ def dtype_for(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return dtype_of(dtype.name, "nnk.array") if dtype.name in DTYPES else _WIDEST[dtype.kind]
 
 
+def _typed(data: Any, source: np.ndarray[Any, Any], wanted: np.dtype[Any] | None) -> np.ndarray[Any, Any]:
+    """Return the array that NumPy made of ``data``, with a dtype of numbers where some are integers beyond 64 bits.
+
+    NumPy makes objects of them, or floats. For a float dtype they are floats; else they are too large.
+    """
+    if not source.size:
+        return source
+    if source.dtype == np.float64 and not isinstance(data, (np.ndarray, np.generic)) and np.abs(source).max() >= 2**63:
+        objects = np.asarray(data, dtype=object)
+        source = objects if all(isinstance(value, (int, np.integer)) for value in objects.flat) else source
+    if source.dtype.kind != "O" or not all(isinstance(value, (int, float, np.integer)) for value in source.flat):
+        return source
+    if any(isinstance(value, float) for value in source.flat) or (wanted is not None and info_of(wanted).word != "int"):
+        try:
+            return source.astype(np.float64)
+        except OverflowError as error:
+            raise DTypeError("Expected numbers that a float can hold for nnk.array, got a larger integer", op="array",
+                             dtypes=(source.dtype,)) from error
+    _check_range(int(min(source.flat)), int(max(source.flat)), INT32 if wanted is None else wanted)
+    return source.astype(np.int64)
+
+
 def _array_of(data: Any, dtype: Any) -> np.ndarray[Any, Any]:
     """Return ``data`` as a C-contiguous array of a dtype of tensors that nobody else writes to."""
+    wanted = None if dtype is None else dtype_of(dtype, "nnk.array")
     try:
         source = np.asarray(data)
     except ValueError as error:
         raise ShapeError(f"Expected rows of one length for nnk.array: {error}", op="array") from error
-    if dtype is None and source.dtype.kind == "O" and source.size and all(type(value) is int for value in source.flat):
-        # Python's integers, one of which is beyond 64 bits.
-        _check_range(min(source.flat), max(source.flat), INT32)
+    source = _typed(data, source, wanted)
     if source.dtype.kind not in _WIDEST and source.dtype.name != "bfloat16":
         raise DTypeError(f"Expected numbers for nnk.array, got dtype {source.dtype}", op="array",
                          dtypes=(source.dtype,))
-    wanted = dtype_for(source.dtype) if dtype is None else dtype_of(dtype, "nnk.array")
+    wanted = dtype_for(source.dtype) if wanted is None else wanted
     if info_of(wanted).word == "int" and source.size:
         if source.dtype.kind not in "iub":
             raise DTypeError(f"Expected integers for a tensor of {wanted}, got dtype {source.dtype}; round them before "

@@ -68,7 +68,7 @@ class Limits:
         return min(self.sum_k, self.buffer_bytes // 4)
 
 
-#: The CPU engine's strides are 32-bit integers with a sign: a part of a buffer has less than 2**31 elements.
+#: A part of a buffer has less than 2**31 words, so that strides reach all of it (nnk.expr.meta.STRIDED_ELEMENTS).
 CPU_LIMITS = Limits()
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from nnk import ops
 from nnk.engines.limits import Limits
-from nnk.engines.windows import Box, Window, Windows
+from nnk.engines.windows import Box, Window, Windows, most_bytes
 from nnk.errors import LimitError
 from nnk.expr.dtypes import half_words, slot_letters
 from nnk.expr.lower import LoweredKernel
@@ -82,10 +82,11 @@ class _Cutter:
     def over(self, box: Box) -> list[tuple[str, int, int]]:
         """Return (what, requested, maximum) of each limit that a launch over ``box`` passes."""
         columns = self.launch.out_cols or box.cols
-        found = [("elements of a grid", box.rows * columns, self.limits.elements)]
-        windows = [self.windows.window(slot, box)[0] for slot in range(self.meta.n_inputs)]
-        windows.append(self.windows.output(box))
-        found += [("maxStorageBufferRange", window.nbytes, self.limits.buffer_bytes) for window in windows]
+        found = [("elements of a grid", box.rows * columns, self.limits.elements),
+                 ("maxStorageBufferRange", self.windows.output(box).nbytes, self.limits.buffer_bytes)]
+        for slot, (view, item) in enumerate(zip(self.spec.views, self.windows.items, strict=True)):
+            window, _ = self.windows.window(slot, box)
+            found.append(("maxStorageBufferRange", window.nbytes, most_bytes(view, item, self.limits)))
         return [entry for entry in found if entry[1] > entry[2]]
 
     def excess(self, box: Box) -> float:
@@ -235,8 +236,9 @@ class _Cutter:
 def fits(lowered: LoweredKernel, limits: Limits) -> bool:
     """Say whether the launch of a kernel fits the limits as a whole."""
     launch, root = lowered.launch, lowered.root
-    largest = max(node.nbytes for node in (root, *lowered.inputs))
-    return largest <= limits.buffer_bytes and launch.rows * (launch.out_cols or launch.cols) <= limits.elements
+    return (launch.rows * (launch.out_cols or launch.cols) <= limits.elements and root.nbytes <= limits.buffer_bytes
+            and all(node.nbytes <= most_bytes(view, node.dtype.itemsize, limits)
+                    for view, node in zip(lowered.spec.views, lowered.inputs, strict=True)))
 
 
 def _read_slots(spec: ExprSpec) -> set[int]:

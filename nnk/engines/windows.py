@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from nnk import ops
 from nnk.engines.limits import Limits
 from nnk.expr.lower import LoweredKernel
-from nnk.expr.meta import CHUNKS_OUT, KernelMeta
-from nnk.expr.spec import ExprSpec
+from nnk.expr.meta import CHUNKS_OUT, STRIDED_ELEMENTS, KernelMeta
+from nnk.expr.spec import ExprSpec, ViewSpec
 from nnk.numerics import REDUCE_CHUNK
 
-__all__ = ["Box", "Window", "Windows", "operand_slots"]
+__all__ = ["Box", "Window", "Windows", "most_bytes", "operand_slots"]
 
 _VIEW = {view.code: view.name for view in ops.VIEWS}
 _KIND = {kind.code: kind.name for kind in ops.OPERANDS}
@@ -59,6 +59,12 @@ def _block(row: int, rows: int, width: int, col: int, cols: int, item: int) -> W
     if cols == width or rows == 1:
         return Window(start, rows * cols * item)
     return Window(start, cols * item, rows, width * item)
+
+
+def most_bytes(view: ViewSpec, item: int, limits: Limits) -> int:
+    """Return the largest part of a buffer that a view of elements of ``item`` bytes reads."""
+    is_strided = _VIEW[view.kind] == "strided"
+    return min(limits.buffer_bytes, STRIDED_ELEMENTS * item) if is_strided else limits.buffer_bytes
 
 
 def operand_slots(spec: ExprSpec) -> dict[int, str]:
@@ -176,7 +182,7 @@ class Windows:
         start = low * item // self.limits.alignment * self.limits.alignment
         window, offset = Window(start, (high + 1) * item - start), first - start // item
         far = [axis for axis, extent in enumerate(new_sizes) if extent > 1]
-        if window.nbytes > self.limits.buffer_bytes and len(far) == 1:
+        if window.nbytes > most_bytes(self.spec.views[slot], item, self.limits) and len(far) == 1:
             apart = new_strides[far[0]]
             if apart >= cols and (col_stride == 1 or cols == 1):
                 # Rows that lie apart, as the columns of a slice do: without what is between them.

@@ -24,11 +24,10 @@ from nnk.expr.node import (
     broadcast_shapes,
     constant,
     geometry_of,
-    is_row_major,
 )
 from nnk.expr.promote import as_floats, operands_of
 from nnk.expr.spec import ExprSpec, Fold, Instr, Matmul, Operand, VecAcc, ViewSpec, bits_of
-from nnk.expr.views import broadcast_to, materialised, reshape
+from nnk.expr.views import broadcast_to, materialised, packed_base, readable, reshape
 
 __all__ = ["attention"]
 
@@ -37,9 +36,6 @@ _KIND = {kind.name: kind.code for kind in ops.OPERANDS}
 _VIEW = {view.name: view.code for view in ops.VIEWS}
 
 _NEGATIVE_INFINITY = 0xFF800000
-
-#: Buffers of so many elements and more are copied: strides have 32 bits and a sign.
-_MOST_ELEMENTS = 2**31
 
 #: Integers up to here are exact in float32: larger document numbers could not be told apart.
 _MAX_DOCUMENT = 2**24
@@ -94,20 +90,6 @@ class _Body:
         return _operand("reduce" if op in ("row_sum", "row_max") else "reg", dst)
 
 
-def _packed_base(tensor: Tensor) -> Tensor | None:
-    """Return the tensor that begins with the elements of ``tensor`` in row-major order, if there is one."""
-    base, offset, strides = geometry_of(tensor)
-    return base if is_row_major(tensor.shape, offset, strides) else None
-
-
-def _readable(tensor: Tensor) -> Tensor:
-    """Return ``tensor``, or a copy of a view of more than one kernel binds: in order, it can be cut into pieces."""
-    base = geometry_of(tensor)[0]
-    most = _MOST_ELEMENTS if tensor.engine is None else min(
-        _MOST_ELEMENTS, tensor.engine.limits.buffer_bytes // base.dtype.itemsize)
-    return tensor if base.size <= most or _packed_base(tensor) is not None else materialised(tensor)
-
-
 class _Shapes:
     """The sizes of a call: lead axes, query and key heads, queries, keys, head sizes."""
 
@@ -149,10 +131,10 @@ def _mask_input(body: _Body, mask: Tensor, shapes: _Shapes) -> Operand:
     if mask.ndim < 2 or broadcast_shapes("attention", [mask.shape, full]) != full:
         raise ShapeError(f"Expected a mask of at least 2 axes that broadcasts to {full} for attention, got "
                          f"{mask.shape}", op="attention", shapes=(mask.shape, full))
-    mask = _readable(mask)
+    mask = readable(mask)
     is_line, is_shared = mask.shape[-2] == 1, math.prod(mask.shape[:-2]) == 1 and mask.shape[-2:] == full[-2:]
     whole = broadcast_to(mask, (*full[:-2], 1, full[-1]) if is_line else full)
-    base = _packed_base(mask if is_shared and not is_line else whole)
+    base = packed_base(mask if is_shared and not is_line else whole)
     if base is None:
         base, offset, strides = geometry_of(whole)
         axes = list(zip(whole.shape, strides, strict=True))
@@ -197,8 +179,8 @@ def _documents(body: _Body, doc_ids: Any, q: Tensor, shapes: _Shapes) -> tuple[O
                          f"{documents.shape}", op="attention", shapes=(documents.shape,))
     if shapes.has_heads:
         documents = reshape(documents, (*documents.shape[:-1], 1, documents.shape[-1]))
-    documents = broadcast_to(_readable(documents), shapes.rows)
-    base = _packed_base(documents)
+    documents = broadcast_to(readable(documents), shapes.rows)
+    base = packed_base(documents)
     if base is not None:
         return body.packed(base, "row_broadcast"), body.packed(base, "batch_col", shapes.keys)
     base, offset, strides = geometry_of(documents)
@@ -218,7 +200,7 @@ def _masked(body: _Body, score: Operand, shapes: _Shapes, q: Tensor, mask: Any, 
             raise ShapeError(f"Expected one slope for each of {shapes.heads} query heads for alibi of attention, got "
                              f"shape {slopes.shape}", op="attention", shapes=(slopes.shape,))
         distance = body.emit("sub", _operand("col"), _operand("row"))
-        base = _packed_base(slopes)
+        base = packed_base(slopes)
         slope = body.number(body.packed(materialised(slopes) if base is None else base, "batch_mod", shapes.heads))
         score = body.emit("add", score, body.emit("mul", slope, distance))
     if doc_ids is not None:
@@ -237,10 +219,10 @@ def _heads(body: _Body, tensor: Tensor, shapes: _Shapes, ratio: int = 0, swapped
 
     A strided ``swapped`` operand has the columns of ``tensor`` as its rows.
     """
-    tensor = _readable(tensor)
+    tensor = readable(tensor)
     heads = tensor.shape[-3:-2] if shapes.has_heads else ()
     full = broadcast_to(tensor, (*shapes.lead, *heads, *tensor.shape[-2:]))
-    base = _packed_base(full)
+    base = packed_base(full)
     if base is None:
         base, offset, strides = geometry_of(full)
         *axes, rows, columns = zip(full.shape, strides, strict=True)

@@ -39,6 +39,9 @@ HALF_HEAD = ("float16_slots", "bfloat16_slots")
 #: Precision signature (exprspec 4.3) of a kernel that reads its precision at run time.
 DISPATCH_SIGNATURE = 0x00020000
 
+#: Most elements of a buffer that a strided view reaches: strides are words with a sign.
+STRIDED_ELEMENTS = 2**31
+
 #: Threads of a workgroup by form.
 LOCAL_SIZES = {"elementwise": 256, "reduce": 256, "matmul": 64, "fold": 256, "fold_matmul": 256}
 

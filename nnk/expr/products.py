@@ -1,7 +1,7 @@
 """Matrix products: of floats as the matmul of a kernel, of integers and bools as sums of products.
 
 The kernels' matmul adds floats, and reads bools as 0.0 and 1.0. A product of integers reads both operands broadcast on
-the grid (m, n, k), without copies, and reduces k with the exact sum of integers: modulo 2**32 every order gives the
+the grid (m, n, k), where they lie, and reduces k with the exact sum of integers: modulo 2**32 every order gives the
 same.
 """
 
@@ -13,10 +13,10 @@ import numpy as np
 
 from nnk.errors import ShapeError
 from nnk.expr.dtypes import BOOL
-from nnk.expr.node import FLOAT32, Tensor, binary_operands, broadcast_shapes, constant, elementwise
+from nnk.expr.node import FLOAT32, MAX_RANK, Tensor, binary_operands, broadcast_shapes, constant, elementwise
 from nnk.expr.out import stored
 from nnk.expr.promote import astype, operands_of, truth
-from nnk.expr.views import broadcast_to, reshape, swapaxes
+from nnk.expr.views import broadcast_to, readable, reshape, swapaxes
 from nnk.expr.whole import LONGEST_BYTES, integer_sum
 
 __all__ = ["matmul"]
@@ -24,11 +24,16 @@ __all__ = ["matmul"]
 
 def _whole_product(left: Tensor, right: Tensor, dtype: np.dtype[Any]) -> Tensor:
     """Return the product of integers (..., m, k) and (..., k, n), one of which may be bools, in ``dtype``."""
-    # (..., m, 1, k) and (..., 1, n, k): views, which broadcast in the kernel.
-    rows = left[..., :, None, :]
-    columns = swapaxes(right, -1, -2)[..., None, :, :]
     count, last = left.shape[-1], max(left.ndim, right.ndim)
     whole = count // LONGEST_BYTES * LONGEST_BYTES
+    most = MAX_RANK - (4 if whole else 3)
+    if last - 2 > most:
+        raise ShapeError(f"Expected at most {most} batch axes for matmul of integers over k = {count}, got {last - 2} "
+                         f"for {left.shape} and {right.shape}; merge some by reshape", op="matmul",
+                         shapes=(left.shape, right.shape))
+    # (..., m, 1, k) and (..., 1, n, k): views, which broadcast in the kernel.
+    rows = readable(left)[..., :, None, :]
+    columns = readable(swapaxes(right, -1, -2))[..., None, :, :]
     total: Tensor | None = None
     if whole < count:
         total = integer_sum(elementwise("mul", rows[..., whole:], columns[..., whole:]), (last,), True)
@@ -53,7 +58,7 @@ def matmul(a: Any, b: Any, *, out: Tensor | None = None) -> Tensor:
     Raises
     ------
     ShapeError
-        If an operand is 0-D, the inner sizes differ, or integers have more than 5 batch axes.
+        If an operand is 0-D, the inner sizes differ, or integers have more than 5 batch axes (4 for k >= 65536).
     """
     if out is not None:
         return stored("matmul", matmul(a, b), out, False)

@@ -23,6 +23,7 @@ from nnk.errors import (
     UnsupportedOpError,
 )
 from nnk.expr.dtypes import INT32, info_of
+from nnk.expr.meta import STRIDED_ELEMENTS
 from nnk.expr.node import (
     Shape,
     Tensor,
@@ -31,6 +32,7 @@ from nnk.expr.node import (
     elementwise,
     engine_of,
     geometry_of,
+    is_row_major,
 )
 from nnk.expr.promote import astype
 
@@ -94,6 +96,20 @@ def materialised(tensor: Tensor) -> Tensor:
     if tensor.op in ("view", "take") and tensor.storage is None:
         return elementwise("copy", tensor)
     return tensor
+
+
+def packed_base(tensor: Tensor) -> Tensor | None:
+    """Return the tensor that begins with the elements of ``tensor`` in row-major order, if there is one."""
+    base, offset, strides = geometry_of(tensor)
+    return base if is_row_major(tensor.shape, offset, strides) else None
+
+
+def readable(tensor: Tensor) -> Tensor:
+    """Return ``tensor``, or a copy of a view of more than one kernel binds: in order, it can be cut into pieces."""
+    base = geometry_of(tensor)[0]
+    most = STRIDED_ELEMENTS if tensor.engine is None else min(
+        STRIDED_ELEMENTS, tensor.engine.limits.buffer_bytes // base.dtype.itemsize)
+    return tensor if base.size <= most or packed_base(tensor) is not None else materialised(tensor)
 
 
 def reshape(tensor: Tensor, shape: Sequence[Any]) -> Tensor:

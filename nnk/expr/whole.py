@@ -17,7 +17,7 @@ from nnk.expr.node import Tensor, elementwise
 from nnk.expr.promote import astype
 from nnk.expr.views import reshape, transpose
 
-__all__ = ["integer_max", "integer_min", "integer_sum"]
+__all__ = ["LONGEST_BYTES", "integer_max", "integer_min", "integer_sum"]
 
 #: Longest line of bytes, and of bools, that float32 adds without rounding.
 LONGEST_BYTES, LONGEST_BOOLS = 2**16, 2**24

@@ -77,6 +77,17 @@ def test_doubles_round_and_overflow_without_a_warning(engine):
     assert engine.array(np.array([0.1, 1e300, -1e300, 1e-50])).tolist() == [np.float32(0.1), np.inf, -np.inf, 0.0]
 
 
+@pytest.mark.parametrize(("data", "dtype"), [
+    ([2**70, -1], "float32"), ([2**63, -1], "float32"), ([[2**64], [1.5]], None), (-2**63 - 1, "bfloat16"),
+    ([2**64, 0, True], "bool"), (np.array([1, 2**64], object), "float32"), ([1e300, 2.0], None)])
+def test_numbers_beyond_64_bits_are_floats(data, dtype, engine):
+    tensor = engine.array(data, dtype)
+    assert tensor.dtype.name == (dtype or "float32")
+    with np.errstate(over="ignore"):
+        want = engine.array(np.array(data, np.float64).astype(np.float32)).astype(tensor.dtype)
+    assert tensor.numpy().tobytes() == want.numpy().tobytes()
+
+
 @pytest.mark.parametrize(("data", "dtype", "error", "text"), [
     (["a"], None, DTypeError, "Expected numbers for nnk.array, got dtype <U1"),
     ([1j], np.float32, DTypeError, "got dtype complex128"),
@@ -91,6 +102,10 @@ def test_doubles_round_and_overflow_without_a_warning(engine):
     ([1, -2**31 - 1], None, DTypeError, "a tensor of int32, got -2147483649;"),
     (2**31, None, DTypeError, "a tensor of int32, got 2147483648;"),
     ([2**99, 1], None, DTypeError, "a tensor of int32, got one of 100 bits;"),
+    ([2**63, -1], None, DTypeError, "a tensor of int32, got 9223372036854775808;"),
+    ([2**64], np.uint8, DTypeError, "Expected integers from 0 to 255 for a tensor of uint8, got 18446744073709551616;"),
+    ([10**400], np.float32, DTypeError, "Expected numbers that a float can hold for nnk.array"),
+    ([2**64, "a"], None, DTypeError, "got dtype"),
     (np.array(["2020-01-01"], "M8"), None, DTypeError, "got dtype datetime64")])
 def test_array_refuses(data, dtype, error, text, engine):
     with pytest.raises(error, match=text):

@@ -333,6 +333,20 @@ def test_addresses_of_huge_tensors(name, device, cpu):
     assert not pieces or written == 4 * tensor.size
 
 
+@pytest.mark.parametrize("view_of", [lambda t: t.T, lambda t: t[::-1], lambda t: t[:, ::2**31 + 8]])
+@pytest.mark.parametrize("dtype", ["uint8", "float16"])
+def test_strides_over_small_elements_fit_a_word(dtype, view_of, cpu):
+    """A buffer that a kernel binds may have more elements than a stride with a sign reaches."""
+    tensor = view_of(leaf(cpu, object(), (2, 2**31 + 40), np.dtype(dtype)))
+    (step,) = Scheduler(1).schedule([tensor * 2.0])[0].steps
+    rank = step.spec.views[0].param
+    assert VIEW[step.spec.views[0].kind] == "strided"
+    assert len(step.pieces) > 1
+    for piece in step.pieces:
+        assert all(-2**31 <= stride < 2**31 for stride in piece.launch.view_params[0][rank:])
+    assert sum(piece.output.nbytes for piece in step.pieces) == 4 * tensor.size
+
+
 def test_pieces_cover_the_grid_once(cpu):
     x = cpu.array(np.zeros((21, 35), np.float32))
     limits = dataclasses.replace(CPU_LIMITS, buffer_bytes=300, alignment=64)

@@ -1,11 +1,13 @@
 """Matrix products: the contract's bits, NumPy's shapes, clear errors."""
 
+import dataclasses
 import itertools
 
 import numpy as np
 import pytest
 
 import nnk
+from nnk.engines.cpu import CpuEngine
 from nnk.engines.parity import special_values
 from nnk.errors import DTypeError, ShapeError
 from nnk.expr import products, whole
@@ -112,6 +114,26 @@ def test_long_products_of_integers_are_cut(dtype, cpu, rng, monkeypatch):
     for k in (7, 8, 9, 16, 27):
         a, b = draw(rng, (2, 3, k), dtype), draw(rng, (k, 4), dtype)
         assert np.array_equal((cpu.array(a) @ cpu.array(b)).numpy(), a @ b), k
+
+
+@pytest.mark.parametrize("most", [4000, 20_000])
+def test_products_of_integers_larger_than_a_kernel_binds(most, rng):
+    """An operand that a kernel would read across its rows is stored in that order first."""
+    engine = CpuEngine()
+    engine.limits = dataclasses.replace(engine.limits, buffer_bytes=most)
+    a, b = draw(rng, (3, 500), "uint8"), draw(rng, (500, 70), "int32")
+    assert np.array_equal((engine.array(a) @ engine.array(b)).numpy(), a @ b)
+    assert np.array_equal((engine.array(b).T @ engine.array(a).T).numpy(), b.T @ a.T)
+
+
+def test_batch_axes_of_products_of_integers(cpu, rng):
+    a, b = draw(rng, (2, 1, 1, 1, 1, 2, 3), "int32"), draw(rng, (2, 1, 3, 2), "int32")
+    assert np.array_equal((cpu.array(a) @ cpu.array(b)).numpy(), a @ b)
+    with pytest.raises(ShapeError, match=r"at most 5 batch axes for matmul of integers over k = 3, got 6 for \(1, 2,"):
+        cpu.array(a[None]) @ cpu.array(b)
+    long = np.ones((1, 1, 1, 1, 1, 1, 65_536), np.uint8)
+    with pytest.raises(ShapeError, match="at most 4 batch axes for matmul of integers over k = 65536, got 5 for"):
+        cpu.array(long) @ cpu.array(long).swapaxes(-1, -2)
 
 
 def test_products_of_integers_wrap_at_every_length(cpu):
