@@ -99,7 +99,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--device", default="vulkan",
                         help='"vulkan", "vulkan:N", a part of a device\'s name, or "none" for CPU engine and oracle')
     parser.add_argument("--tier", choices=("T1", "T2", "T3"), help="force a numerics tier (default: the setting)")
-    parser.add_argument("--spirv-val", action="store_true", help="have spirv-val judge every kernel")
+    parser.add_argument("--spirv-val", action="store_true",
+                        help="have spirv-val judge every kernel, also without a device")
     parser.add_argument("--failures", default=os.path.join(tempfile.gettempdir(), "nnk-parity-failures"),
                         help="folder for the launches that failed")
     parser.add_argument("--replay", metavar="FILE", help="run the launch of this file only")

@@ -269,10 +269,11 @@ def test_a_wrong_module_does_not_pass() -> None:
 
 
 def test_the_script_runs_samples_and_says_what_it_ran() -> None:
-    done = subprocess.run([sys.executable, "scripts/parity_fuzz.py", "--count", "6", "--device", "none"], cwd=ROOT,
-                          capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run([sys.executable, "scripts/parity_fuzz.py", "--count", "6", "--device", "none", "--spirv-val"],
+                          cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "6 specs\n" in done.stdout
+    assert "6 modules through spirv-val\n" in done.stdout
     assert "0 failures" in done.stdout
     assert "by op: neg " in done.stdout
     assert "never drawn: op " in done.stdout
