@@ -12,8 +12,8 @@
  9  dispatch      bind, parameters, record; submit without waiting      vk.device
 ==  ============  ====================================================  =====================
 
-Steps 1 to 3 happen once for a graph structure (:mod:`nnk.engines.schedule`). A miss compiles or raises; it never
-runs anything else instead.
+Steps 1 to 3 happen once for a graph structure (:mod:`nnk.engines.schedule`). A miss compiles or raises. One thing alone
+runs instead: a kernel that the driver refuses in step 8 has the code of tier T2, with a warning (docs/numerics.md R10).
 """
 
 from __future__ import annotations

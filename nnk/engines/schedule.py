@@ -13,6 +13,7 @@ from typing import Any
 
 from nnk.engines.limits import CPU_LIMITS, Limits
 from nnk.engines.pieces import Piece, fits, pieces_of, with_own_operands
+from nnk.errors import LimitError
 from nnk.expr.fuse import partition, topological
 from nnk.expr.key import kernel_identity, kernel_key, spec_key
 from nnk.expr.lower import lower
@@ -98,6 +99,15 @@ def signature_of(order: Sequence[Tensor], outputs: Sequence[Tensor]) -> tuple[An
     return tuple(rows)
 
 
+def _check_bindings(meta: KernelMeta, limits: Limits) -> None:
+    """Check that a device binds all buffers of a kernel: a fold is never cut at fewer inputs."""
+    if meta.binding_count > limits.bindings:
+        raise LimitError(f"Expected at most {limits.bindings} storage buffers of a kernel on {limits.device}, got "
+                         f"{meta.binding_count} (inputs, outputs, parameters) for one of the form {meta.form}; use "
+                         f"another device", limit="storage buffers", requested=meta.binding_count,
+                         maximum=limits.bindings)
+
+
 class Scheduler:
     """Builds schedules and keeps them by signature. ``variant`` of the kernels: see :data:`nnk.numerics.VARIANTS`."""
 
@@ -115,7 +125,7 @@ class Scheduler:
         UnsupportedOpError
             If a part of the graph is not run by this version.
         LimitError
-            If a launch passes ``limits`` and cannot be cut.
+            If a launch passes ``limits`` and cannot be cut, or a kernel binds more buffers than they allow.
         """
         order = topological(outputs)
         signature = (limits, signature_of(order, outputs))
@@ -149,6 +159,7 @@ class Scheduler:
             if not is_whole:
                 lowered = with_own_operands(lowered)
             meta = kernel_meta_of(lowered.spec, lowered.prec_sig, lowered.slots)
+            _check_bindings(meta, limits)
             pieces = () if is_whole else pieces_of(lowered, meta, limits)
             steps.append(Step(
                 key=kernel_key(spec_key(lowered.spec), meta.prec_sig, self.generator_version, self.variant, meta.slots),

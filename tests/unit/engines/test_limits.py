@@ -11,6 +11,7 @@ from nnk import ops
 from nnk.engines.cpu import CpuEngine
 from nnk.engines.limits import CPU_LIMITS, Limits, limits_of
 from nnk.engines.parity import special_values
+from nnk.errors import LimitError
 
 pytestmark = pytest.mark.usefixtures("quiet_numpy")
 
@@ -54,6 +55,20 @@ def test_many_inputs(count, bindings):
     assert len(steps) >= count // engine.limits.inputs
     assert max(len(step.inputs) for step in steps) <= engine.limits.inputs
     assert np.array_equal(y.numpy(), want, equal_nan=True)
+
+
+def test_a_fold_with_more_buffers_than_a_device_binds_is_refused():
+    """Attention with all of its options has seven inputs, and is one kernel whatever the device."""
+    engine = CpuEngine()
+    shapes = (2, 5, 4), (5, 5), (2,)
+    q, mask, slopes = (engine.array(special_values(shape, seed)) for seed, shape in enumerate(shapes))
+    y = nnk.attention(q, q * 2.0, q + 1.0, mask, np.arange(5) // 2, slopes)
+    engine.limits = dataclasses.replace(CPU_LIMITS, bindings=7)
+    with pytest.raises(LimitError, match=r"at most 7 storage buffers .* on CPU, got 8 .* the form fold") as error:
+        y.eval()
+    assert (error.value.requested, error.value.maximum) == (8, 7)
+    engine.limits = dataclasses.replace(CPU_LIMITS, bindings=8)
+    assert y.eval().shape == (2, 5, 4)
 
 
 def test_takes_are_stored_where_a_kernel_has_few_inputs():
