@@ -18,7 +18,7 @@ from nnk.expr.lines import axes_of, lines_to_reduce, reduce_lines, reduced_shape
 from nnk.expr.node import Tensor, column_numbers, elementwise, row_numbers
 from nnk.expr.out import stored
 from nnk.expr.promote import astype, operands_of
-from nnk.expr.views import reshape, transpose
+from nnk.expr.views import readable, reshape, transpose
 
 __all__ = ["argmax", "argmin"]
 
@@ -123,7 +123,7 @@ def _search(name: str, x: Any, axis: int | None, keepdims: bool, smallest: bool)
         if direction == "col":
             kept = tuple(position for position in range(tensor.ndim) if position not in axes)
             found = transpose(tensor, kept + axes)
-        result = _in_parts(found, kind, lines.LONGEST_LINE)
+        result = _in_parts(readable(found), kind, lines.LONGEST_LINE)
     return result if result.shape == shape else reshape(result, shape)
 
 

@@ -15,7 +15,7 @@ from nnk.expr.dtypes import BOOL, FLOAT32, INT32, UINT8
 from nnk.expr.lines import lines_to_reduce, reduce_lines, reduce_over, reduced_shape
 from nnk.expr.node import Tensor, elementwise
 from nnk.expr.promote import astype
-from nnk.expr.views import reshape, transpose
+from nnk.expr.views import readable, reshape, transpose
 
 __all__ = ["LONGEST_BYTES", "integer_max", "integer_min", "integer_sum"]
 
@@ -56,7 +56,7 @@ def integer_sum(tensor: Tensor, axes: tuple[int, ...], keepdims: bool = False) -
     if count <= longest:
         return _short_sum(tensor, axes, keepdims)
     kept = tuple(axis for axis in range(tensor.ndim) if axis not in axes)
-    lines = reshape(transpose(tensor, kept + axes), (*(tensor.shape[axis] for axis in kept), count))
+    lines = reshape(readable(transpose(tensor, kept + axes)), (*(tensor.shape[axis] for axis in kept), count))
     whole = count // longest * longest
     last = lines.ndim - 1
     pieces = reshape(lines[..., :whole], (*lines.shape[:-1], whole // longest, longest))
@@ -66,8 +66,8 @@ def integer_sum(tensor: Tensor, axes: tuple[int, ...], keepdims: bool = False) -
     return reshape(total, reduced_shape(tensor, axes, keepdims))
 
 
-def integer_max(tensor: Tensor, axes: tuple[int, ...], keepdims: bool = False) -> Tensor:
-    """Return the maximum of a tensor of integers or bools over ``axes``, of its dtype.
+def integer_max(tensor: Tensor, axes: tuple[int, ...], keepdims: bool = False, name: str = "max") -> Tensor:
+    """Return the maximum of a tensor of integers or bools over ``axes``, of its dtype; ``name`` as in ``reduce_over``.
 
     Raises
     ------
@@ -77,11 +77,11 @@ def integer_max(tensor: Tensor, axes: tuple[int, ...], keepdims: bool = False) -
     if not axes:
         return tensor
     if tensor.dtype in (BOOL, UINT8):
-        largest = reduce_over("max", "max", tensor, axes, keepdims, None, _as_floats)
+        largest = reduce_over(name, "max", tensor, axes, keepdims, None, _as_floats)
         return astype(largest, tensor.dtype)
     shape = reduced_shape(tensor, axes, keepdims)
     if not math.prod(tensor.shape[axis] for axis in axes):
-        raise ShapeError(f"Expected at least one element to reduce for max or min, got shape {tensor.shape}", op="max",
+        raise ShapeError(f"Expected at least one element to reduce for {name}, got shape {tensor.shape}", op=name,
                          shapes=(tensor.shape,))
     lines, direction = lines_to_reduce(tensor, axes)
     upper = astype(lines >> 16, FLOAT32)
@@ -100,4 +100,4 @@ def integer_min(tensor: Tensor, axes: tuple[int, ...], keepdims: bool = False) -
     ShapeError
         If there are no elements.
     """
-    return ~integer_max(~tensor, axes, keepdims) if axes else tensor
+    return ~integer_max(~tensor, axes, keepdims, "min") if axes else tensor

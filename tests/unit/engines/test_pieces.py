@@ -333,6 +333,18 @@ def test_addresses_of_huge_tensors(name, device, cpu):
     assert not pieces or written == 4 * tensor.size
 
 
+@pytest.mark.parametrize("dtype", ["int32", "float32"])
+def test_long_columns_whose_parts_jump_over_a_buffer(dtype, rng):
+    """Sums of integers and positions take columns beyond one kernel as rows, which a large matrix stores first."""
+    engine = CpuEngine()
+    engine.limits = dataclasses.replace(CPU_LIMITS, buffer_bytes=400_000)
+    a = rng.integers(-2**20, 2**20, (LONGEST_LINE + 4000, 7)).astype(dtype)
+    for x, axis in ((engine.array(a), 0), (engine.array(a).T, 1)):
+        assert np.array_equal(nnk.argmax(x, axis).numpy(), a.argmax(0))
+        assert np.array_equal(nnk.argmin(x, axis).numpy(), a.argmin(0))
+        assert dtype == "float32" or np.array_equal(nnk.sum(x, axis).numpy(), a.sum(0, dtype=np.int32))
+
+
 @pytest.mark.parametrize("view_of", [lambda t: t.T, lambda t: t[::-1], lambda t: t[:, ::2**31 + 8]])
 @pytest.mark.parametrize("dtype", ["uint8", "float16"])
 def test_strides_over_small_elements_fit_a_word(dtype, view_of, cpu):

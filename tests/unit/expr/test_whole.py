@@ -55,13 +55,16 @@ def test_line_beyond_the_limit(cpu):
     assert nnk.sum(cpu.array(a)).item() == int(np.sum(a, dtype=np.int64).astype(np.int32))
 
 
-def test_nothing(cpu):
-    x = cpu.array(np.zeros((3, 0), np.int32))
+@pytest.mark.parametrize("dtype", ["int32", "uint8", "bool"])
+def test_nothing(dtype, cpu):
+    x = cpu.array(np.zeros((3, 0), dtype))
     assert nnk.sum(x, 1).tolist() == [0, 0, 0]
-    with pytest.raises(ShapeError, match="Expected at least one element"):
+    with pytest.raises(ShapeError, match="Expected at least one element to reduce for max, got") as error:
         nnk.max(x, 1)
-    with pytest.raises(ShapeError, match="Expected at least one element"):
+    assert error.value.op == "max"
+    with pytest.raises(ShapeError, match="Expected at least one element to reduce for min, got") as error:
         nnk.min(x)
+    assert error.value.op == "min"
 
 
 def test_counting_is_one_kernel(cpu):
