@@ -9,7 +9,7 @@ import numpy as np
 
 from nnk.engines.base import Engine, dtype_for
 from nnk.engines.select import get_engine
-from nnk.errors import DTypeError, ShapeError
+from nnk.errors import DTypeError, OutOfDeviceMemoryError, ShapeError
 from nnk.expr.dtypes import dtype_of
 from nnk.expr.node import Tensor
 
@@ -19,16 +19,25 @@ __all__ = ["arange", "full", "full_like"]
 def _made(op: str, engine: Engine, make: Callable[[], Any], dtype: Any) -> Tensor:
     """Return what ``make`` gives as a tensor of ``dtype`` (default: NumPy's, as :func:`nnk.array` takes it)."""
     wanted = None if dtype is None else dtype_of(dtype, op)
+    def refusal(error: Exception) -> ShapeError:
+        return ShapeError(f"Expected sizes and numbers for {op}, got what NumPy refuses: {error}", op=op)
+
     try:
         values = make()
     except (TypeError, ValueError, ZeroDivisionError, MemoryError) as error:
-        raise ShapeError(f"Expected sizes and numbers for {op}, got what NumPy refuses: {error}", op=op) from error
-    return engine.array(values, wanted)
+        raise refusal(error) from error
+    try:
+        return engine.array(values, wanted)
+    except OutOfDeviceMemoryError:
+        raise
+    except MemoryError as error:
+        raise refusal(error) from error
 
 
 def full(op: str, engine: Engine, shape: Any, value: Any, dtype: Any) -> Tensor:
     """Return a tensor of ``shape`` with one value everywhere."""
-    return _made(op, engine, lambda: np.full(shape, value), dtype)
+    # A view: the tensor's own copy is the only one.
+    return _made(op, engine, lambda: np.broadcast_to(np.asarray(value), shape), dtype)
 
 
 def full_like(op: str, x: Any, value: Any, dtype: Any, engine: Any) -> Tensor:

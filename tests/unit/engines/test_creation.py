@@ -1,5 +1,7 @@
 """Tensors from a shape or a range: NumPy's values, with the dtypes that tensors have."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -56,7 +58,20 @@ def test_like_stays_on_its_engine():
     assert nnk.zeros_like(x, engine="cpu").engine is nnk.engine("cpu")
 
 
+def test_one_value_takes_no_more_memory_than_the_tensor(cpu):
+    """NumPy's array of the value would have eight bytes for each element."""
+    tracemalloc.start()
+    try:
+        nnk.full_like(nnk.zeros(2**20, "uint8", cpu), 7)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 4 * 2**20
+
+
 def test_what_is_refused():
+    with pytest.raises(ShapeError, match="Expected sizes and numbers for zeros, got what NumPy refuses: Unable"):
+        nnk.zeros(2**45, engine="cpu")
     with pytest.raises(ShapeError, match="Expected sizes and numbers for zeros"):
         nnk.zeros((-1,), engine="cpu")
     with pytest.raises(ShapeError, match="Expected sizes and numbers for arange"):
