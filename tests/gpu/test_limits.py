@@ -74,6 +74,9 @@ SMALL = {
     "attention": lambda x, m: nnk.attention(x, x[:4], x[4:8]),
     "masked attention": lambda x, m: nnk.attention(x, x, x, x @ x.transpose(0, 2, 1)),
     "causal attention": lambda x, m: nnk.attention(x, x, x, "causal", alibi=x[0, 0, :12]),
+    "bytes": lambda x, m: x.astype("uint8").eval().T[1:, ::-1] + 1,
+    "halves": lambda x, m: (x.astype("float16").eval()[:, ::-1] * m[:, 0]).astype("bfloat16"),
+    "product of bools": lambda x, m: (x[0] > 0.0) @ (m > 0.0),
 }
 
 

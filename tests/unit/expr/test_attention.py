@@ -202,6 +202,16 @@ def packed(cpu, tensor):
     return cpu.array(tensor.numpy())
 
 
+def test_operands_of_more_axes_than_a_view_has_are_copied(cpu):
+    """Six axes of batches that lie apart, and the queries that share a key: a view has seven row dimensions in all."""
+    whole = cpu.array(normal(3, 3, 3, 3, 3, 3, 4, 5))
+    for heads, has_copies in ((2, False), (4, True)):
+        q, k = cpu.array(normal(2, 2, 2, 2, 2, heads, 2, 3, seed=2)), whole[:2, :2, :2, :2, :2, :2, :, :3]
+        y = nnk.attention(q, k, k)
+        assert (kernels(cpu, y)[0][0] == "elementwise") is has_copies
+        assert nnk.digest(y) == nnk.digest(nnk.attention(q, packed(cpu, k), packed(cpu, k)))
+
+
 def test_strided_operands_and_broadcast_masks_need_no_copy(cpu):
     """The layouts that people have: heads behind tokens, parts of one projection, a cache that is longer than that."""
     qkv = cpu.array(normal(2, 9, 3, 4, 8))

@@ -55,6 +55,10 @@ def test_line_beyond_the_limit(cpu):
     assert nnk.sum(cpu.array(a)).item() == int(np.sum(a, dtype=np.int64).astype(np.int32))
 
 
+def test_bools_beyond_what_floats_count(cpu):
+    assert nnk.sum(nnk.ones(2**24 + 3, bool, cpu)).item() == 2**24 + 3
+
+
 @pytest.mark.parametrize("dtype", ["int32", "uint8", "bool"])
 def test_nothing(dtype, cpu):
     x = cpu.array(np.zeros((3, 0), dtype))
