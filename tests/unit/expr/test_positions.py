@@ -10,6 +10,7 @@ import nnk
 from nnk.engines.cpu import CpuEngine
 from nnk.errors import AxisError, DTypeError, ShapeError
 from nnk.expr import lines
+from nnk.expr.node import leaf
 
 DTYPES = ("float32", "float16", "int32", "uint8", "bool")
 
@@ -89,6 +90,10 @@ def test_what_is_refused(cpu):
         with pytest.raises(ShapeError, match="Expected from 1 to 2\\*\\*31 elements to search for arg"):
             call()
     assert empty.argmax(0).shape == (0,)
+    # Positions beyond 2**31 - 1 are no int32. Nothing is read.
+    assert leaf(cpu, object(), (2**31,), np.dtype("uint8")).argmax().shape == ()
+    with pytest.raises(ShapeError, match="Expected from 1 to 2\\*\\*31 elements to search for argmin"):
+        leaf(cpu, object(), (2**16, 2**15 + 1), np.dtype("uint8")).argmin()
     with pytest.raises(AxisError, match="for argmax"):
         cpu.array([1.0]).argmax(1)
     with pytest.raises(DTypeError, match="an axis of argmax, got tuple"):
