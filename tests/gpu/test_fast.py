@@ -71,7 +71,8 @@ def test_the_whole_suite_runs(fast: Any, cpu: Any) -> None:
     for text in SUITE:
         found, exact = (tensor_of(text, {"x": engine.array(x), "w": engine.array(w)}).numpy()
                         for engine in (fast, cpu))
-        assert np.allclose(found, exact, rtol=1e-2, atol=1e-2), text
+        # Outside of a domain both are NaN.
+        assert np.allclose(found, exact, rtol=1e-2, atol=1e-2, equal_nan=True), text
     keys = (fast.kernels.compiled + fast.kernels.hits)[before:]
     assert keys
     assert all(FAST_VARIANT in key.partition("#")[2] for key in keys)
