@@ -14,7 +14,7 @@ from typing import Any
 from nnk.engines.limits import CPU_LIMITS, Limits
 from nnk.engines.pieces import Piece, fits, pieces_of, with_own_operands
 from nnk.errors import LimitError
-from nnk.expr.fuse import partition, topological
+from nnk.expr.fuse import PlannedKernel, partition, topological
 from nnk.expr.key import kernel_identity, kernel_key, spec_key
 from nnk.expr.lower import lower
 from nnk.expr.merge import merge
@@ -108,6 +108,20 @@ def _check_bindings(meta: KernelMeta, limits: Limits) -> None:
                          maximum=limits.bindings)
 
 
+class _UncutError(Exception):
+    """A launch passes the limits and cannot be cut."""
+
+    def __init__(self, kernel: PlannedKernel, error: LimitError) -> None:
+        super().__init__(str(error))
+        self.kernel, self.error = kernel, error
+
+
+def _spanning_views(kernel: PlannedKernel, limits: Limits) -> list[Tensor]:
+    """Return the views that a kernel reads of more than it binds; a kernel that only stores a view has none."""
+    return [node for node in kernel.reached() if node.op == "view" and node.storage is None and node is not kernel.root
+            and node.args[0].nbytes > limits.buffer_bytes]
+
+
 class Scheduler:
     """Builds schedules and keeps them by signature. ``variant`` of the kernels: see :data:`nnk.numerics.VARIANTS`."""
 
@@ -140,9 +154,22 @@ class Scheduler:
         return found, order
 
     def _build(self, outputs: Sequence[Tensor], order: Sequence[Tensor], limits: Limits) -> Schedule:
+        """Return the schedule; views that keep a kernel from being cut are stored in row-major order first."""
+        stored: frozenset[int] = frozenset()
+        while True:
+            try:
+                return self._plan(outputs, order, limits, stored)
+            except _UncutError as refused:
+                more = stored.union(id(node) for node in _spanning_views(refused.kernel, limits))
+                if more == stored:
+                    raise refused.error from None
+                stored = more
+
+    def _plan(self, outputs: Sequence[Tensor], order: Sequence[Tensor], limits: Limits,
+              stored: frozenset[int]) -> Schedule:
         position = {id(node): index for index, node in enumerate(order)}
-        kernels = [kernel for kernel in partition(outputs, limits.inputs, limits.longest_k) if kernel.root.size]
-        kernels = merge(kernels, outputs)
+        planned = partition(outputs, limits.inputs, limits.longest_k, stored)
+        kernels = merge([kernel for kernel in planned if kernel.root.size], outputs)
         last_use: dict[int, int] = {}
         for index, kernel in enumerate(kernels):
             for node in kernel.reached():
@@ -154,13 +181,16 @@ class Scheduler:
             released[last_use[where]].append(where)
         steps = []
         for kernel, release in zip(kernels, released, strict=True):
-            lowered = lower(kernel)
+            lowered = lower(kernel, stored)
             is_whole = fits(lowered, limits)
             if not is_whole:
                 lowered = with_own_operands(lowered)
             meta = kernel_meta_of(lowered.spec, lowered.prec_sig, lowered.slots)
             _check_bindings(meta, limits)
-            pieces = () if is_whole else pieces_of(lowered, meta, limits)
+            try:
+                pieces = () if is_whole else pieces_of(lowered, meta, limits)
+            except LimitError as error:
+                raise _UncutError(kernel, error) from error
             steps.append(Step(
                 key=kernel_key(spec_key(lowered.spec), meta.prec_sig, self.generator_version, self.variant, meta.slots),
                 identity=kernel_identity(lowered.spec, meta.prec_sig, self.generator_version, self.variant,

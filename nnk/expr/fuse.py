@@ -221,11 +221,11 @@ def _grid_of(root: Tensor) -> Shape:
 
 
 class _Partition:
-    def __init__(self, outputs: Sequence[Tensor], max_inputs: int, max_k: int) -> None:
+    def __init__(self, outputs: Sequence[Tensor], max_inputs: int, max_k: int, stored: frozenset[int]) -> None:
         self.max_inputs = max_inputs
         self.max_k = max_k
         self.order = topological(outputs)
-        self.asked = frozenset(id(node) for node in outputs)
+        self.asked = stored.union(id(node) for node in outputs)
         self.required = set(self.asked)
         self.users: dict[int, list[Tensor]] = {}
         self.kernel_of: dict[int, PlannedKernel] = {}
@@ -296,11 +296,12 @@ class _Partition:
         return sorted(self.kernels, key=lambda kernel: position[id(kernel.root)])
 
 
-def partition(outputs: Sequence[Tensor], max_inputs: int = ops.LIMITS["inputs"],
-              max_k: int = 2**32) -> list[PlannedKernel]:
+def partition(outputs: Sequence[Tensor], max_inputs: int = ops.LIMITS["inputs"], max_k: int = 2**32,
+              stored: frozenset[int] = frozenset()) -> list[PlannedKernel]:
     """Return the kernels that compute ``outputs``, in an order in which each finds its inputs stored.
 
     ``max_inputs``: most inputs of a kernel, 3 at least. ``max_k``: longest k of a matmul whose kernel stores elements
-    smaller than a word; beyond it the float32 product is stored first.
+    smaller than a word; beyond it the float32 product is stored first. ``stored``: ids of views that get a kernel of
+    their own, too.
     """
-    return _Partition(outputs, max_inputs, max_k).run()
+    return _Partition(outputs, max_inputs, max_k, stored).run()

@@ -7,6 +7,7 @@ same view is one input slot.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from nnk import ops
@@ -16,7 +17,7 @@ from nnk.expr.canonical import canonicalise
 from nnk.expr.dtypes import half_words, slot_letters
 from nnk.expr.fuse import GRID_NUMBERS, PlannedKernel
 from nnk.expr.meta import Launch
-from nnk.expr.node import Shape, Tensor, geometry_of, is_row_major
+from nnk.expr.node import Shape, Tensor, contiguous_strides, geometry_of, is_row_major
 from nnk.expr.spec import ExprSpec, Instr, Matmul, Operand, ViewSpec
 from nnk.expr.spec_rules import validate
 from nnk.expr.views import broadcast_strides
@@ -59,6 +60,11 @@ def merge_axes(axes: Axes) -> Axes:
     return merged
 
 
+def _geometry(node: Tensor, stored: Collection[int]) -> tuple[Tensor, int, Shape]:
+    """Return how ``node`` is read, as :func:`geometry_of`; a stored view is a tensor of its own."""
+    return (node, 0, contiguous_strides(node.shape)) if id(node) in stored else geometry_of(node)
+
+
 def strided_view(offset: int, row_axes: Axes, column_stride: int) -> tuple[ViewSpec, tuple[int, ...]]:
     """Return a strided view of the smallest rank that holds ``row_axes``, and its words."""
     rank = next((rank for rank in ops.STRIDED_RANKS if rank >= len(row_axes)), None)
@@ -70,13 +76,13 @@ def strided_view(offset: int, row_axes: Axes, column_stride: int) -> tuple[ViewS
     return ViewSpec(_VIEW["strided"], 0, rank), words
 
 
-def _view_of(node: Tensor, grid: Shape) -> tuple[Tensor, ViewSpec, tuple[int, ...]]:
-    """Return (base, view, words): how ``node`` is read on ``grid``.
+def _view_of(node: Tensor, grid: Shape, stored: Collection[int]) -> tuple[Tensor, ViewSpec, tuple[int, ...]]:
+    """Return (base, view, words): how ``node`` is read on ``grid``; ``stored`` as for :func:`lower`.
 
     The special views are chosen by how shapes are written, not by their sizes, so that a kernel serves every batch
     size: (n,) is a column vector of every grid (..., n), even when the grid has one row.
     """
-    base, offset, strides = geometry_of(node)
+    base, offset, strides = _geometry(node, stored)
     if is_row_major(node.shape, offset, strides):
         if node.shape == grid:
             return base, ViewSpec(_VIEW["linear"]), ()
@@ -94,14 +100,15 @@ def _view_of(node: Tensor, grid: Shape) -> tuple[Tensor, ViewSpec, tuple[int, ..
     return base, view, words
 
 
-def _operand_view(node: Tensor, is_right: bool, has_batches: bool) -> tuple[Tensor, ViewSpec, tuple[int, ...], int]:
+def _operand_view(node: Tensor, is_right: bool, has_batches: bool,
+                  stored: Collection[int]) -> tuple[Tensor, ViewSpec, tuple[int, ...], int]:
     """Return (base, view, words, transposed): how a matmul reads the operand ``node`` of shape (..., rows, columns).
 
     The row axis of a right operand is never merged with a batch axis: the kernel walks k by its stride alone. A stack
     of transposed left matrices is one linear read only if the matmul ``has_batches``: otherwise they are one tall
     matrix, whose rows jump from matrix to matrix.
     """
-    base, offset, strides = geometry_of(node)
+    base, offset, strides = _geometry(node, stored)
     if is_row_major(node.shape, offset, strides):
         return base, ViewSpec(_VIEW["linear"]), (), 0
     swapped = (*node.shape[:-2], node.shape[-1], node.shape[-2])
@@ -118,8 +125,10 @@ def _operand_view(node: Tensor, is_right: bool, has_batches: bool) -> tuple[Tens
 class _Lowering:
     """Walks one planned kernel from its root and collects instructions, inputs and values."""
 
-    def __init__(self, kernel: PlannedKernel) -> None:
+    def __init__(self, kernel: PlannedKernel, stored: frozenset[int]) -> None:
         self.kernel = kernel
+        #: The kernel that stores a view reads its base.
+        self.stored = stored - {id(kernel.root)}
         # A grid always has a column axis: a 0-D tensor is a grid of one element.
         self.grid = kernel.grid or (1,)
         self.instrs: list[Instr] = []
@@ -163,13 +172,13 @@ class _Lowering:
             self.add(geometry_of(index)[0], ViewSpec(_VIEW["row_broadcast"]))
             return Operand(_KIND["input"], data)
         shaped = node if node.shape or self.kernel.grid else _as_one_element(node)
-        return Operand(_KIND["input"], self.slot(*_view_of(shaped, self.grid)))
+        return Operand(_KIND["input"], self.slot(*_view_of(shaped, self.grid, self.stored)))
 
     def multiply(self, node: Tensor) -> Operand:
         left, right = node.args
-        base, view, words, trans_a = _operand_view(left, False, right.ndim > 2)
+        base, view, words, trans_a = _operand_view(left, False, right.ndim > 2, self.stored)
         a_slot = self.slot(base, view, words)
-        base, view, words, trans_b = _operand_view(right, True, right.ndim > 2)
+        base, view, words, trans_b = _operand_view(right, True, right.ndim > 2, self.stored)
         b_slot = self.slot(base, view, words)
         self.matmul = Matmul(a_slot, b_slot)
         self.mm_k = left.shape[-1]
@@ -246,12 +255,14 @@ def _as_one_element(node: Tensor) -> Tensor:
     return Tensor("view", (base,), (offset, (0,)), (1,), node.dtype, node.engine)
 
 
-def lower(kernel: PlannedKernel) -> LoweredKernel:
+def lower(kernel: PlannedKernel, stored: frozenset[int] = frozenset()) -> LoweredKernel:
     """Return the canonical spec, the inputs and the launch of ``kernel``.
+
+    ``stored`` has the ids of the views that kernels of their own store, in row-major order, before they are read.
 
     Raises
     ------
     UnsupportedOpError
         If a view needs more axes than the format has.
     """
-    return _Lowering(kernel).run() if kernel.fold is None else _lower_fold(kernel.fold, kernel.root)
+    return _Lowering(kernel, stored).run() if kernel.fold is None else _lower_fold(kernel.fold, kernel.root)

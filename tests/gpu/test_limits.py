@@ -67,6 +67,7 @@ SMALL = {
     "both": lambda x, m: x.reshape(480, 33)[40:205].T + x.reshape(96, 165)[:33],
     "take": lambda x, m: nnk.take(x.reshape(480, 33), [7, -1, 250, 0]) * 2.0,
     "softmax": lambda x, m: nnk.softmax(x),
+    "softmax of columns": lambda x, m: nnk.softmax(x.reshape(480, 33).T),
     "stack by one": lambda x, m: x @ m,
     "stack by stack": lambda x, m: x @ x.transpose(0, 2, 1),
     "square and itself": lambda x, m: x[0, :33] @ x[0, :33].T + x[0, :33],

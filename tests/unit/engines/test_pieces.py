@@ -60,6 +60,12 @@ EXPRESSIONS = {
     "row maximum": lambda x, m, v: x.max(-1) + 1.0,
     "softmax": lambda x, m, v: nnk.softmax(x),
     "layer_norm": lambda x, m, v: nnk.layer_norm(x, v, v),
+    "softmax of columns": lambda x, m, v: nnk.softmax(x.reshape(480, 33)[100:260].T),
+    "sum of two views": lambda x, m, v: (x.reshape(480, 33)[::3].T * x.reshape(480, 33)[::-3].T).sum(-1),
+    "mean of a turned tensor": lambda x, m, v: (x.reshape(480, 33)[160::-1, ::-1] + 1.0).mean(0),
+    "a view and its maximum": lambda x, m, v: x.reshape(480, 33)[:99].T - x.reshape(480, 33)[:99].T.max(
+        -1, keepdims=True),
+    "product of a view in a sum": lambda x, m, v: (x.reshape(480, 33)[::3].T @ x.reshape(480, 33)[::3]).sum(0),
     "strided rows": lambda x, m, v: x[::-1, 1:, ::-1].sum(-1),
     "product": lambda x, m, v: x[0] @ m,
     "stack by one": lambda x, m, v: x @ m,
@@ -370,6 +376,23 @@ def test_pieces_cover_the_grid_once(cpu):
                 first = (out.start + row * out.step) // 4
                 seen[first:first + out.row_bytes // 4] += 1
         assert (seen == 1).all()
+
+
+def test_a_view_is_stored_where_its_kernel_cannot_be_cut(cpu):
+    """One copy, for both kernels that need it, dropped behind the last one; none where lines can be cut."""
+    x = cpu.array(special_values((30, 20), 5))
+    small = dataclasses.replace(CPU_LIMITS, buffer_bytes=1000)
+    view = x.T
+    results = [nnk.softmax(view), nnk.softmax(view * 2.0)]
+    schedule, order = Scheduler(1).schedule(results, small)
+    copies = [step for step in schedule.steps if order[step.root] is view]
+    assert len(copies) == 1
+    assert len(schedule.steps) == 1 + len(Scheduler(1).schedule(results)[0].steps)
+    readers = [step for step in schedule.steps if copies[0].root in step.inputs]
+    assert len(readers) == 2
+    assert [step for step in schedule.steps if copies[0].root in step.release] == [schedule.steps[-1]] == readers[-1:]
+    columns = [nnk.softmax(x.T, 0)]
+    assert len(Scheduler(1).schedule(columns, small)[0].steps) == len(Scheduler(1).schedule(columns)[0].steps)
 
 
 # ------------------------------------------------------------------------------------------------- refusals
