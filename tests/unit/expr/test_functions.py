@@ -5,34 +5,16 @@ import numpy as np
 import pytest
 
 import nnk
-from nnk.engines.parity import special_values
 from nnk.errors import DTypeError, ExprError
 from nnk.expr import functions
 from tests.oracle import tensors as oracle
+from tests.results import bits, steps_of
 
 pytestmark = pytest.mark.usefixtures("quiet_numpy")
 
 UNARY = ("exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "silu", "sin", "cos", "floor", "ceil", "trunc",
          "sign", "isnan", "isinf", "isfinite", "exp2", "expm1", "log2", "log1p")
 NAN, INF = float("nan"), float("inf")
-
-
-def bits(tensor):
-    return tensor.numpy().view(np.uint32)
-
-
-def steps_of(tensor):
-    return tensor.engine.schedule([tensor])[0].steps
-
-
-@pytest.fixture
-def a():
-    return special_values((3, 4, 5), 11)
-
-
-@pytest.fixture
-def x(a, cpu):
-    return cpu.array(a)
 
 
 # ------------------------------------------------------------------------------------------------- elementwise

@@ -15,6 +15,7 @@ from nnk.expr.spec import float_of
 from nnk.expr.spec_rules import validate
 from tests.expression_strategies import Program, programs, random_program
 from tests.oracle.evaluate import evaluate
+from tests.results import steps_of
 
 VIEW = {view.code: view.name for view in ops.VIEWS}
 OP = {op.code: op.name for op in ops.OPS}
@@ -30,10 +31,6 @@ def make(cpu, rng):
 
 def as_words(array):
     return array.astype(np.float32) if array.dtype == np.bool_ else array
-
-
-def steps_of(*tensors):
-    return tensors[0].engine.schedule(tensors)[0].steps
 
 
 def step_of(tensor):

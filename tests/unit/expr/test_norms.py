@@ -7,28 +7,11 @@ import nnk
 from nnk.engines.parity import special_values
 from nnk.errors import ShapeError
 from tests.oracle import tensors as oracle
+from tests.results import bits, steps_of
 
 pytestmark = pytest.mark.usefixtures("quiet_numpy")
 
 NAN, INF = float("nan"), float("inf")
-
-
-def bits(tensor):
-    return tensor.numpy().view(np.uint32)
-
-
-def steps_of(*tensors):
-    return tensors[0].engine.schedule(tensors)[0].steps
-
-
-@pytest.fixture
-def a():
-    return special_values((3, 4, 5), 11)
-
-
-@pytest.fixture
-def x(a, cpu):
-    return cpu.array(a)
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2, -1, -3])

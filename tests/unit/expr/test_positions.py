@@ -11,6 +11,7 @@ from nnk.engines.cpu import CpuEngine
 from nnk.errors import AxisError, DTypeError, ShapeError
 from nnk.expr import lines
 from nnk.expr.node import leaf
+from tests.results import steps_of
 
 DTYPES = ("float32", "float16", "int32", "uint8", "bool")
 
@@ -23,10 +24,6 @@ def few_values(rng, shape, dtype):
     elif dtype == "int32":
         values = np.where(rng.random(shape) < 0.3, rng.choice([-2**31, 2**31 - 1, 65536, -65536], shape), values)
     return values.astype(dtype)
-
-
-def steps_of(tensor):
-    return tensor.engine.schedule([tensor])[0].steps
 
 
 @pytest.mark.parametrize(("name", "dtype"), [*itertools.product(("argmax", "argmin"), DTYPES)])

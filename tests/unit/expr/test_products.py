@@ -12,22 +12,9 @@ from nnk.engines.parity import special_values
 from nnk.errors import DTypeError, ShapeError
 from nnk.expr import products, whole
 from tests.oracle import tensors as oracle
+from tests.results import bits, steps_of
 
 pytestmark = pytest.mark.usefixtures("quiet_numpy")
-
-
-def bits(tensor):
-    return tensor.numpy().view(np.uint32)
-
-
-@pytest.fixture
-def a():
-    return special_values((3, 4, 5), 11)
-
-
-@pytest.fixture
-def x(a, cpu):
-    return cpu.array(a)
 
 
 MATMULS = [((3,), (3,)), ((3,), (3, 4)), ((2, 3), (3,)), ((2, 3), (3, 4)), ((5, 2, 3), (3, 4)), ((5, 2, 3), (3,)),
@@ -83,10 +70,6 @@ WHOLE = ("int32", "uint8", "bool")
 
 def draw(rng, shape, dtype):
     return rng.random(shape) < 0.4 if dtype == "bool" else rng.integers(-2**31, 2**31, shape).astype(dtype)
-
-
-def steps_of(tensor):
-    return tensor.engine.schedule([tensor])[0].steps
 
 
 @pytest.mark.parametrize(("first", "second"), [*itertools.product(WHOLE, WHOLE)])

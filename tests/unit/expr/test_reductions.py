@@ -6,31 +6,13 @@ import numpy as np
 import pytest
 
 import nnk
-from nnk.engines.parity import special_values
 from nnk.errors import DTypeError, ShapeError
 from tests.oracle import tensors as oracle
+from tests.results import bits, steps_of
 
 pytestmark = pytest.mark.usefixtures("quiet_numpy")
 
 NAN = float("nan")
-
-
-def bits(tensor):
-    return tensor.numpy().view(np.uint32)
-
-
-def steps_of(*tensors):
-    return tensors[0].engine.schedule(tensors)[0].steps
-
-
-@pytest.fixture
-def a():
-    return special_values((3, 4, 5), 11)
-
-
-@pytest.fixture
-def x(a, cpu):
-    return cpu.array(a)
 
 
 AXES = [None, (), *(axes for count in (1, 2, 3) for axes in itertools.combinations((0, -2, 2), count)), 0, 1, -1]

@@ -18,6 +18,7 @@ from nnk.errors import (
 )
 from nnk.expr import views
 from nnk.expr.node import geometry_of
+from tests.results import steps_of
 
 SLICE = slice
 
@@ -30,10 +31,6 @@ def a():
 @pytest.fixture
 def x(a, cpu):
     return cpu.array(a)
-
-
-def steps_of(*tensors):
-    return tensors[0].engine.schedule(tensors)[0].steps
 
 
 # ------------------------------------------------------------------------------------------------- reshape, transpose
